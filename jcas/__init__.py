@@ -1,0 +1,1 @@
+"""Train medical image segmentation on masks nobody can trust, find the wrong masks, and repair them."""
