@@ -1,0 +1,155 @@
+"""A dataset is a list of records (where the files lie, which split) and a way to load one as a Sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from rich.progress import track
+from torch import Tensor
+
+from jcas.data import files
+from jcas.schema import IGNORE, LabelSpace, Sample
+
+SPLITS = ("train", "val", "test")
+_PROGRESS_FROM = 200  # files; below this the bar would only flash
+
+
+@dataclass(frozen=True)
+class Record:
+    """Where one image and its labels lie; a slice of a volume is a record of its own."""
+
+    id: str
+    image: Path
+    noisy: Path | None  # labels to train on; None: an image that nobody labelled
+    clean: Path | None  # true labels, for evaluation only; None: only `noisy` exists
+    weight: Path | None
+    split: str
+    group: str  # images of one group (patient, volume, video) never part between splits
+    slice_index: int | None = None
+
+
+class Reader(Protocol):
+    """How the files of one layout become tensors."""
+
+    def size(self, record: Record) -> tuple[int, int]:
+        """Rows and columns of the loaded image, without decoding it."""
+
+    def image(self, record: Record, *, intensity: tuple[float, float] | None) -> Tensor:
+        """The image, (channels, H, W) float32 in 0..1."""
+
+    def mask(self, path: Path, record: Record, *, labels: LabelSpace) -> Tensor:
+        """The labels at ``path``, (H, W) int64, every value a class id or 255."""
+
+
+@dataclass(frozen=True)
+class FileReader:
+    """Images and masks as plain files, the mask holding ``values[c]`` where class ``c`` is.
+
+    Without ``values`` the mask holds the class ids themselves. ``ignore`` (and 255, unless it is the value of a class)
+    becomes 255.
+    """
+
+    values: tuple[int, ...] = ()
+    ignore: int = IGNORE
+
+    def size(self, record: Record) -> tuple[int, int]:
+        """Rows and columns of the loaded image, without decoding it."""
+        return files.image_size(record.image)
+
+    def image(self, record: Record, *, intensity: tuple[float, float] | None) -> Tensor:
+        """The image, (channels, H, W) float32 in 0..1."""
+        return files.read_image(record.image, intensity=intensity, slice_index=record.slice_index)
+
+    def mask(self, path: Path, record: Record, *, labels: LabelSpace) -> Tensor:
+        """The labels at ``path``, (H, W) int64, every value a class id or 255."""
+        stored = files.read_mask(path, slice_index=record.slice_index)
+        values = self.values or tuple(range(labels.num_classes))
+        meaning = {IGNORE: IGNORE, self.ignore: IGNORE} | {value: c for c, value in enumerate(values)}
+        present: list[int] = stored.unique().tolist()
+        for value in present:
+            if value not in meaning:
+                allowed = f"{values[0]}..{values[-1]}" if not self.values else ", ".join(map(str, values))
+                raise ValueError(f"{path}: label {value} is not allowed (classes: {allowed}; ignore: {self.ignore})")
+        if all(meaning[value] == value for value in present):
+            return stored
+        mask = torch.empty_like(stored)
+        for value in present:
+            mask[stored == value] = meaning[value]
+        return mask
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images with labels that may be wrong, split into train, val and test."""
+
+    name: str
+    root: Path
+    labels: LabelSpace
+    channels: int
+    records: tuple[Record, ...]
+    trusted: frozenset[str] = frozenset()  # ids whose training labels are known to be right
+    intensity: tuple[float, float] | None = None  # stored values that become 0 and 1; None: see files.read_image
+    reader: Reader = field(default=FileReader())
+
+    def split(self, name: str) -> list[Record]:
+        """The records of ``train``, ``val`` or ``test``, in the order of their ids."""
+        if name not in SPLITS:
+            raise ValueError(f"unknown split {name!r}, choose one of {', '.join(SPLITS)}")
+        return [record for record in self.records if record.split == name]
+
+    def truth_is_clean(self, split: str = "test") -> bool:
+        """Whether evaluation on this split sees true labels, not just the (maybe noisy) training labels."""
+        records = self.split(split)
+        return bool(records) and all(r.clean is not None or r.id in self.trusted for r in records)
+
+    def size(self, record: Record) -> tuple[int, int]:
+        """Rows and columns of an image, without decoding it."""
+        return self.reader.size(record)
+
+    def load(self, record: Record, *, clean: bool) -> Sample:
+        """Read one record at its own size and check it.
+
+        ``clean=False`` never opens the true labels. ``clean=True`` gives them; where a dataset has none, evaluation
+        must make do with the training labels (see :meth:`truth_is_clean`). An unlabelled record is all 255.
+        """
+        image = self.reader.image(record, intensity=self.intensity)
+        if image.shape[0] != self.channels:
+            raise ValueError(
+                f"{record.image}: {image.shape[0]} channels, but the images of {self.name} have {self.channels}"
+            )
+        if record.noisy is None:
+            noisy = torch.full(image.shape[1:], IGNORE)
+        else:
+            noisy = self._mask(record.noisy, record, image)
+        truth = None
+        if clean:
+            truth = noisy if record.clean is None else self._mask(record.clean, record, image)
+        weight = None
+        if record.weight is not None:
+            weight = files.read_weight(record.weight, slice_index=record.slice_index)
+            _expect_same_size(record.weight, weight, record.image, image)
+        return Sample(image=image, noisy=noisy, id=record.id, clean=truth, weight=weight, group=record.group)
+
+    def _mask(self, path: Path, record: Record, image: Tensor) -> Tensor:
+        mask = self.reader.mask(path, record, labels=self.labels)
+        _expect_same_size(path, mask, record.image, image)
+        return mask
+
+
+def check(dataset: Dataset) -> None:
+    """Read every file once and raise the first error, so that training fails before it starts, not in hour three."""
+    records: Iterable[Record] = dataset.records
+    if len(dataset.records) > _PROGRESS_FROM:
+        records = track(records, description=f"checking {dataset.name}", total=len(dataset.records), transient=True)
+    for record in records:
+        dataset.load(record, clean=True)
+
+
+def _expect_same_size(path: Path, tensor: Tensor, image_path: Path, image: Tensor) -> None:
+    if tensor.shape[-2:] != image.shape[-2:]:
+        sizes = [" x ".join(map(str, t.shape[-2:])) for t in (tensor, image)]
+        raise ValueError(f"{path}: size {sizes[0]}, but its image {image_path.name} has {sizes[1]} (rows x columns)")

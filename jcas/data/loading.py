@@ -1,0 +1,284 @@
+"""Batches of a dataset, in an order and with views that depend on nothing but the seed.
+
+The order of epoch e is a function of (seed, e). The view of an image in epoch e is a function of (seed, e, image id):
+not of the number of workers or processes, of other images, or of what was drawn before. So a run that resumes at
+epoch e sees what the uninterrupted run would have seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from monai.data import CacheDataset
+from monai.transforms import Compose, Transform
+from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import Dataset as TorchDataset
+
+from jcas.data.augmentation import AUGMENTATIONS, Augmentation, Item, evaluation_view, training_view
+from jcas.data.dataset import Dataset, Record
+from jcas.data.resize import resize_image, resize_labels
+from jcas.schema import Batch, Sample
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """From a file's own size to what the network sees."""
+
+    size: tuple[int, int] | None = None  # resize the whole image; None keeps its own size
+    crop: tuple[int, int] | None = None  # random window in training; smaller images are padded with ignored pixels
+    augmentation: Augmentation = "none"  # flip: horizontal, p = 0.5 (the paper's); strong: turn, zoom, light, noise too
+    multiple_of: int = 1  # pad with ignored pixels until rows and columns are multiples of this
+
+    def __post_init__(self) -> None:
+        for name in ("size", "crop"):
+            value = getattr(self, name)
+            if value is not None and (len(value) != 2 or min(value) < 1):
+                raise ValueError(f"{name} must be (rows, columns) of at least 1, got {value}")
+        if self.augmentation not in AUGMENTATIONS:
+            raise ValueError(f"unknown augmentation {self.augmentation!r}, choose one of {', '.join(AUGMENTATIONS)}")
+        if self.multiple_of < 1:
+            raise ValueError(f"multiple_of must be at least 1, got {self.multiple_of}")
+
+
+def training_loader(
+    dataset: Dataset,
+    *,
+    preparation: Preparation,
+    batch_size: int,  # of this process
+    seed: int,
+    workers: int = 0,
+    split: str = "train",
+    rank: int = 0,
+    world_size: int = 1,
+    use_clean_as_labels: bool = False,
+    drop_last: bool = False,
+    cache: bool | float = False,
+) -> DataLoader[Batch]:
+    """Shuffled batches of random views; call ``loader.sampler.set_epoch(e)`` before epoch e (Lightning does).
+
+    A batch never carries ``clean``. ``use_clean_as_labels`` trains on the true labels instead (the upper bound) and
+    drops the weights, which speak of the noisy ones. ``cache`` keeps all (True) or a share (0..1) of the loaded and
+    resized images in memory, read before the first batch. Sharding: see :class:`EpochSampler`.
+    """
+    records = _records(dataset, split)
+    if use_clean_as_labels:
+        missing = [record.id for record in records if record.clean is None]
+        if missing:
+            raise ValueError(f"{dataset.root}: no true labels of {missing[0]!r} in clean/ ({len(missing)} such images)")
+    if preparation.size is None and preparation.crop is None:
+        _expect_one_size(dataset, records)
+    load = _Load(dataset, preparation.size, clean=False, use_clean_as_labels=use_clean_as_labels)
+    view = training_view(
+        augmentation=preparation.augmentation, crop=preparation.crop, multiple_of=preparation.multiple_of
+    )
+    sampler = EpochSampler(
+        len(records),
+        batch_size=batch_size,
+        seed=seed,
+        rank=rank,
+        world_size=world_size,
+        drop_last=drop_last,
+    )
+    return DataLoader(
+        _Views(_cached(records, load, cache=cache, workers=workers), view, seed=seed),
+        batch_size=batch_size,
+        sampler=sampler,
+        collate_fn=Batch.collate,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        # Its own generator: iterating must not draw from the global one that drop-out uses.
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
+def evaluation_loader(
+    dataset: Dataset,
+    *,
+    preparation: Preparation,
+    batch_size: int,
+    split: str,
+    clean: bool,
+    workers: int = 0,
+    cache: bool | float = False,
+) -> DataLoader[Batch]:
+    """Whole images (``size`` applies; ``crop`` and ``augmentation`` do not) in the order of the records.
+
+    A batch ends early where the image size changes, so images of any size can be evaluated without padding.
+    """
+    records = _records(dataset, split)
+    load = _Load(dataset, preparation.size, clean=clean, use_clean_as_labels=False)
+    if preparation.size is None:
+        sizes = [dataset.size(record) for record in records]
+    else:
+        sizes = [preparation.size] * len(records)
+    view = evaluation_view(multiple_of=preparation.multiple_of)
+    return DataLoader(
+        _Views(_cached(records, load, cache=cache, workers=workers), view, seed=0),
+        batch_sampler=_EqualSizeBatches(sizes, batch_size),
+        collate_fn=Batch.collate,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        generator=torch.Generator().manual_seed(0),
+    )
+
+
+def epoch_order(count: int, *, seed: int, epoch: int) -> list[int]:
+    """The order in which an epoch visits ``count`` images.
+
+    >>> sorted(epoch_order(4, seed=0, epoch=1))
+    [0, 1, 2, 3]
+    """
+    generator = torch.Generator().manual_seed(_seed(seed, epoch, "order"))
+    return torch.randperm(count, generator=generator).tolist()
+
+
+class EpochSampler(Sampler[tuple[int, int]]):
+    """Yields (epoch, index) pairs of this process.
+
+    Global batch b is ``order[b * G : (b + 1) * G]`` with G = batch_size * world_size, and process r takes every
+    world_size-th element of it from r on: two processes of batch 4 see together what one process of batch 8 sees. A
+    last, smaller global batch is dropped (``drop_last``) or, so that all processes get equally many, filled from the
+    start of the order up to a multiple of world_size.
+    """
+
+    def __init__(
+        self, count: int, *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1, drop_last: bool = False
+    ) -> None:
+        if batch_size < 1 or world_size < 1 or not 0 <= rank < world_size:
+            raise ValueError(f"cannot shard: batch_size={batch_size}, rank={rank}, world_size={world_size}")
+        if drop_last and count < batch_size * world_size:
+            raise ValueError(f"{count} images do not fill one batch of {batch_size * world_size} and drop_last is set")
+        self.count = count
+        self.batch_size = batch_size
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        self.drop_last = drop_last
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration runs through."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        if self.drop_last:
+            return self.count // (self.batch_size * self.world_size) * self.batch_size
+        return math.ceil(self.count / self.world_size)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        order = epoch_order(self.count, seed=self.seed, epoch=self.epoch)
+        total = len(self) * self.world_size  # a multiple of world_size, so strides never cross global batches
+        filled = [order[position % self.count] for position in range(total)]
+        return ((self.epoch, index) for index in filled[self.rank :: self.world_size])
+
+
+class _EqualSizeBatches(Sampler[list[tuple[int, int]]]):
+    """Consecutive images of one size, at most ``batch_size`` of them; the epoch is always 0."""
+
+    def __init__(self, sizes: list[tuple[int, int]], batch_size: int) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        self.batches: list[list[tuple[int, int]]] = []
+        for index, size in enumerate(sizes):
+            fits = index > 0 and size == sizes[index - 1] and len(self.batches[-1]) < batch_size
+            if fits:
+                self.batches[-1].append((0, index))
+            else:
+                self.batches.append([(0, index)])
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        return iter(self.batches)
+
+
+class _Load(Transform):
+    """Record to item: read, check and resize; the part that never changes and may be cached."""
+
+    def __init__(
+        self, dataset: Dataset, size: tuple[int, int] | None, *, clean: bool, use_clean_as_labels: bool
+    ) -> None:
+        self.dataset = dataset
+        self.size = size
+        self.clean = clean
+        self.use_clean_as_labels = use_clean_as_labels
+
+    def __call__(self, record: Record) -> Item:
+        sample = self.dataset.load(record, clean=self.clean or self.use_clean_as_labels)
+        if self.use_clean_as_labels:
+            assert sample.clean is not None
+            sample = replace(sample, noisy=sample.clean, clean=None, weight=None)
+        item: Item = {"id": sample.id, "group": sample.group, "image": sample.image}
+        if self.size is not None:
+            item["image"] = resize_image(sample.image, self.size)
+        # Labels fit into a byte (class ids and 255): an eighth of the memory in the cache.
+        planes = {"noisy": sample.noisy.byte(), "weight": sample.weight}
+        planes["clean"] = None if sample.clean is None else sample.clean.byte()
+        for key, plane in planes.items():
+            if plane is not None:
+                item[key] = (plane if self.size is None else resize_labels(plane, self.size))[None]
+        return item
+
+
+class _Views(TorchDataset[Sample]):
+    """Item number ``index`` as epoch ``epoch`` sees it."""
+
+    def __init__(self, items: CacheDataset, view: Compose, *, seed: int) -> None:
+        self.items = items
+        self.view = view
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, key: tuple[int, int]) -> Sample:
+        epoch, index = key
+        item = self.items[index]
+        self.view.set_random_state(seed=_seed(self.seed, epoch, item["id"]))
+        seen = self.view(item)
+        return Sample(
+            image=seen["image"],
+            noisy=seen["noisy"][0],
+            id=seen["id"],
+            clean=seen["clean"][0] if "clean" in seen else None,
+            weight=seen["weight"][0] if "weight" in seen else None,
+            group=seen["group"],
+        )
+
+
+def _cached(records: list[Record], load: _Load, *, cache: bool | float, workers: int) -> CacheDataset:
+    if not 0 <= cache <= 1:
+        raise ValueError(f"cache must be a share of the images, 0..1, got {cache}")
+    # Views make new tensors, so items may be handed out without a copy.
+    return CacheDataset(
+        records, load, cache_rate=float(cache), num_workers=workers or None, progress=False, copy_cache=False
+    )
+
+
+def _records(dataset: Dataset, split: str) -> list[Record]:
+    records = dataset.split(split)
+    if not records:
+        raise ValueError(f"{dataset.root}: the dataset {dataset.name} has no {split} images")
+    return records
+
+
+def _expect_one_size(dataset: Dataset, records: list[Record]) -> None:
+    first = dataset.size(records[0])
+    for record in records:
+        if dataset.size(record) != first:
+            sizes = [" x ".join(map(str, size)) for size in (first, dataset.size(record))]
+            raise ValueError(
+                f"{dataset.root}: images differ in size ({records[0].id}: {sizes[0]}, {record.id}: {sizes[1]}); "
+                "set size or crop"
+            )
+
+
+def _seed(seed: int, epoch: int, name: str) -> int:
+    """32 bits that depend on all three; neighbouring seeds and epochs share nothing."""
+    digest = hashlib.blake2b(f"{seed}/{epoch}/{name}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big")
