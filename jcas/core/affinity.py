@@ -61,17 +61,17 @@ class Affinity:
         >>> Affinity(torch.tensor([[[1.0, 1.0], [0.0, 1.0]]])).propagate_reverse(torch.tensor([[[0.0, 1.0]]]))
         tensor([[[0.5858, 0.4142]]])
         """
-        weighted, row_sum = self._times(values)
-        total = self._flat(values).sum(2, keepdim=True)
-        if cosine:
-            remaining = self.num_pixels - row_sum
-            # What float rounding leaves of n - n is not a dissimilarity.
-            remaining = remaining.where(remaining > 64 * torch.finfo(row_sum.dtype).eps * self.num_pixels, 0)
+        if not cosine:
+            weighted, row_sum = self._times(values)
+            total, weighted = self._flat(values).sum(2, keepdim=True), weighted * _inverse(row_sum)
+            remaining = torch.full_like(row_sum, self.num_pixels - 1)
         else:
-            weighted, remaining = (
-                weighted * _inverse(row_sum),
-                (self.num_pixels - 1) * torch.ones_like(row_sum),
-            )
+            # n - (row sum) is a small difference of large numbers where most pixels are alike: float64, and what the
+            # rounding of the unit vectors leaves of n - n is not a dissimilarity.
+            weighted, row_sum = self._times(values, torch.float64)
+            total, remaining = self._flat(values).double().sum(2, keepdim=True), self.num_pixels - row_sum
+            rounding = 64 * torch.finfo(self.unit.dtype).eps * self.num_pixels
+            remaining = remaining.where(remaining > rounding, 0)
         reverse = (total - weighted) * _inverse(remaining) * (row_sum > 0)
         return reverse.view_as(values).to(values.dtype)
 
@@ -89,13 +89,13 @@ class Affinity:
             raise ValueError(f"values hold {len(values)} images, the features {len(self.unit)}")
         return values.flatten(2).to(self.unit.dtype)
 
-    def _times(self, values: Tensor) -> tuple[Tensor, Tensor]:
+    def _times(self, values: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
         """The unnormalised product a V (B, C, n) and the row sums a 1 (B, 1, n), in one pair of thin products."""
-        flat = self._flat(values)
+        unit, flat = self.unit.to(dtype or self.unit.dtype), self._flat(values).to(dtype or self.unit.dtype)
         with torch.autocast(flat.device.type, enabled=False):
             with_ones = torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1)
-            summary = with_ones @ self.unit.transpose(1, 2)  # (B, C + 1, d)
-            product = summary @ self.unit
+            summary = with_ones @ unit.transpose(1, 2)  # (B, C + 1, d)
+            product = summary @ unit
         return product[:, :-1], product[:, -1:]
 
 

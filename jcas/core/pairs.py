@@ -66,30 +66,30 @@ class PairwiseLogLoss(torch.autograd.Function):
                 table_gradient[1, kind] -= scale * inverse_cosine_sum
             unit_gradient[image].index_copy_(1, kept, (pull * pixels.weight[:, None]).t())
         if with_gradient:
-            ctx.save_for_backward(unit_gradient, table_gradient.to(pair_transition.dtype))
+            ctx.save_for_backward(unit_gradient, table_gradient.to(pair_transition.dtype), unit, pair_transition)
         return (value * scale).to(unit.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         """Scale the gradients of the forward pass."""
-        unit_gradient, table_gradient = ctx.saved_tensors
+        unit_gradient, table_gradient, *inputs = ctx.saved_tensors
         return (
-            _OnceScaled.apply(gradients[0], unit_gradient) if ctx.needs_input_grad[0] else None,
-            _OnceScaled.apply(gradients[0], table_gradient) if ctx.needs_input_grad[1] else None,
+            _OnceScaled.apply(gradients[0], unit_gradient, *inputs) if ctx.needs_input_grad[0] else None,
+            _OnceScaled.apply(gradients[0], table_gradient, *inputs) if ctx.needs_input_grad[1] else None,
             None,
             None,
         )
 
 
 class _OnceScaled(torch.autograd.Function):
-    """``factor * constant`` that refuses to be differentiated: the constant hides a dependence on the features."""
+    """``factor * constant`` that knows of the inputs behind the constant, so as to refuse a second derivative."""
 
     @staticmethod
-    def forward(ctx: Any, factor: Tensor, constant: Tensor) -> Tensor:
+    def forward(ctx: Any, factor: Tensor, constant: Tensor, *inputs: Tensor) -> Tensor:
         return factor * constant
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> None:
         raise RuntimeError(
             "corrected_affinity_loss has no second derivative in its exact form; "
             "pass max_pairs= for the sampled form, which has one"
