@@ -52,7 +52,8 @@ class SegmentationScores:
     ``nsd`` (percent of the surfaces within ``tolerance``), again only where the truth contains the class.
     Where the prediction misses such a class there is no distance: the image is left out of ``hd95`` and
     ``assd`` and scores 0 in ``nsd``; ``missed`` tells in what percentage of the images with the class this
-    happened, since distances alone would flatter a model that finds little. Ignored pixels are cut out of both masks first.
+    happened, since distances alone would flatter a model that finds little. Ignored pixels are cut out of
+    both masks first.
 
     Args:
         labels: Classes to score; the background takes part in the counts but gets no row of its own.

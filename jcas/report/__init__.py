@@ -1,0 +1,9 @@
+"""Run folders -> one self-contained HTML file.
+
+``collect`` reads a run folder into plain dataclasses, ``gallery`` packs its pictures, ``charts`` draws SVG, ``page``
+fills a template and writes the file. Each kind of report is one module on top of these: ``training``.
+"""
+
+from jcas.report.training import build_report
+
+__all__ = ["build_report"]
