@@ -2,9 +2,10 @@ r"""The n x n affinity map of an image as an operator that is never built."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from jcas.core.checks import check_maps
 
@@ -33,7 +34,12 @@ class Affinity:
             flat = features.flatten(2)
             if flat.dtype in (torch.float16, torch.bfloat16):
                 flat = flat.float()
-            self.unit = functional.normalize(flat.relu(), dim=1)  # (B, d, n)
+            self.unit = _NonNegativeUnit.apply(flat)  # (B, d, n)
+
+    @property
+    def has_features(self) -> Tensor:  # (B, 1, n) bool
+        """Pixels with a positive feature."""
+        return self.unit.detach().amax(1, keepdim=True) > 0
 
     @property
     def num_pixels(self) -> int:
@@ -62,18 +68,26 @@ class Affinity:
         tensor([[[0.5858, 0.4142]]])
         """
         if not cosine:
-            weighted, row_sum = self._times(values)
-            total, weighted = self._flat(values).sum(2, keepdim=True), weighted * _inverse(row_sum)
-            remaining = torch.full_like(row_sum, self.num_pixels - 1)
-        else:
-            # n - (row sum) is a small difference of large numbers where most pixels are alike: float64, and what the
-            # rounding of the unit vectors leaves of n - n is not a dissimilarity.
-            weighted, row_sum = self._times(values, torch.float64)
-            total, remaining = self._flat(values).double().sum(2, keepdim=True), self.num_pixels - row_sum
-            rounding = 64 * torch.finfo(self.unit.dtype).eps * self.num_pixels
-            remaining = remaining.where(remaining > rounding, 0)
-        reverse = (total - weighted) * _inverse(remaining) * (row_sum > 0)
-        return reverse.view_as(values).to(values.dtype)
+            return self.unlike_from_like(values, self.propagate(values))
+        # n - (row sum) is a small difference of large numbers where most pixels are alike: float64, and what the
+        # rounding of the unit vectors leaves of n - n is not a dissimilarity.
+        weighted, row_sum = self._times(values, torch.float64)
+        remaining = self.num_pixels - row_sum
+        rounding = 64 * torch.finfo(self.unit.dtype).eps * self.num_pixels
+        remaining = remaining.where((remaining > rounding) & (row_sum > 0), 0)
+        total = self._flat(values).double().sum(2, keepdim=True)
+        return ((total - weighted) * _inverse(remaining)).view_as(values).to(values.dtype)
+
+    def unlike_from_like(self, values: Tensor, like: Tensor) -> Tensor:
+        r"""The paper's reverse product from the forward one, ``like = propagate(values)``, without another product.
+
+        .. math:: \mathrm{norm}(1 - P')\, V = \frac{\sum_j V_j - (P' V)_i}{n - 1}
+
+        Rows of 1 - P' sum to n - 1 because rows of P' sum to 1.
+        """
+        total = self._flat(values).sum(2, keepdim=True)
+        share = self.has_features.to(total.dtype) / max(self.num_pixels - 1, 1)  # a single pixel: its numerator is 0
+        return ((total - self._flat(like)) * share).view_as(values).to(values.dtype)
 
     def to_dense(self) -> Tensor:  # (B, n, n)
         """The cosine map itself, O(n^2): for tests and pictures only."""
@@ -97,6 +111,28 @@ class Affinity:
             summary = with_ones @ unit.transpose(1, 2)  # (B, C + 1, d)
             product = summary @ unit
         return product[:, :-1], product[:, -1:]
+
+
+class _NonNegativeUnit(torch.autograd.Function):
+    r"""max(f, 0) / ||max(f, 0)|| along the channels, 0 where that is 0/0: keeps one map for the backward pass.
+
+    With unit vector u and norm r the gradient is :math:`[f > 0]\,(g - u\,(u \cdot g)) / r`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, flat: Tensor) -> Tensor:  # (B, d, n)
+        unit = flat.relu()
+        norm = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
+        scale = _inverse(norm)
+        unit.mul_(scale)
+        ctx.save_for_backward(unit, scale)
+        return unit
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        unit, scale = ctx.saved_tensors
+        along = (unit * gradients[0]).sum(1, keepdim=True)
+        return torch.where(unit > 0, (gradients[0] - unit * along) * scale, 0)
 
 
 def _inverse(sums: Tensor) -> Tensor:

@@ -30,7 +30,10 @@ def refine(
     """
     refined = coarse
     if intra:
-        refined = refined + 0.5 * affinity.propagate(coarse)
-    if inter:
+        like = affinity.propagate(coarse)
+        refined = refined + 0.5 * like
+    if inter and intra and not cosine_reverse:
+        refined = refined - 0.5 * affinity.unlike_from_like(coarse, like)  # shares the product above
+    elif inter:
         refined = refined - 0.5 * affinity.propagate_reverse(coarse, cosine=cosine_reverse)
     return refined
