@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import torch
+from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
@@ -69,7 +69,7 @@ class FileReader:
         stored = files.read_mask(path, slice_index=record.slice_index)
         values = self.values or tuple(range(labels.num_classes))
         meaning = {IGNORE: IGNORE, self.ignore: IGNORE} | {value: c for c, value in enumerate(values)}
-        present: list[int] = stored.unique().tolist()
+        present = files.distinct(stored)
         for value in present:
             if value not in meaning:
                 allowed = f"{values[0]}..{values[-1]}" if not self.values else ", ".join(map(str, values))
@@ -142,9 +142,14 @@ class Dataset:
 
 def check(dataset: Dataset) -> None:
     """Read every file once and raise the first error, so that training fails before it starts, not in hour three."""
-    records: Iterable[Record] = dataset.records
-    if len(dataset.records) > _PROGRESS_FROM:
-        records = track(records, description=f"checking {dataset.name}", total=len(dataset.records), transient=True)
+    console = Console(stderr=True)
+    records = track(
+        dataset.records,
+        description=f"checking {dataset.name}",
+        console=console,
+        transient=True,
+        disable=not console.is_terminal or len(dataset.records) <= _PROGRESS_FROM,
+    )
     for record in records:
         dataset.load(record, clean=True)
 

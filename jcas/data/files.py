@@ -138,8 +138,15 @@ def read_colours(path: Path) -> np.ndarray:  # (H, W, 3) uint8
 def mask_values(path: Path) -> set[int]:
     """All labels that occur in a mask file (in all slices of a volume)."""
     if is_volume(path):
-        return set(np.unique(_whole(path, _whole_volume(path, _stamp(path)))).tolist())
-    return set(read_mask(path).unique().tolist())
+        return set(distinct(torch.from_numpy(_whole(path, _whole_volume(path, _stamp(path))))))
+    return set(distinct(read_mask(path)))
+
+
+def distinct(labels: Tensor) -> list[int]:
+    """The different values of an int64 tensor, ascending; counting is ten times faster than sorting a mask."""
+    if labels.numel() and 0 <= labels.min() and labels.max() < 65536:
+        return labels.flatten().bincount().nonzero().flatten().tolist()
+    return labels.unique().tolist()
 
 
 def read_weight(path: Path, *, slice_index: int | None = None) -> Tensor:  # (H, W) float32, 0..1

@@ -11,10 +11,10 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from monai.data import CacheDataset
-from monai.transforms import Compose, Transform
+from monai.transforms import Compose
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
 
@@ -84,7 +84,7 @@ def training_loader(
         drop_last=drop_last,
     )
     return DataLoader(
-        _Views(_cached(records, load, cache=cache, workers=workers), view, seed=seed),
+        _Views(records, load, view, seed=seed, cache=cache),
         batch_size=batch_size,
         sampler=sampler,
         collate_fn=Batch.collate,
@@ -117,7 +117,7 @@ def evaluation_loader(
         sizes = [preparation.size] * len(records)
     view = evaluation_view(multiple_of=preparation.multiple_of)
     return DataLoader(
-        _Views(_cached(records, load, cache=cache, workers=workers), view, seed=0),
+        _Views(records, load, view, seed=0, cache=cache),
         batch_sampler=_EqualSizeBatches(sizes, batch_size),
         collate_fn=Batch.collate,
         num_workers=workers,
@@ -197,7 +197,7 @@ class _EqualSizeBatches(Sampler[list[tuple[int, int]]]):
         return iter(self.batches)
 
 
-class _Load(Transform):
+class _Load:
     """Record to item: read, check and resize; the part that never changes and may be cached."""
 
     def __init__(
@@ -225,20 +225,28 @@ class _Load(Transform):
         return item
 
 
-class _Views(TorchDataset[Sample]):
-    """Item number ``index`` as epoch ``epoch`` sees it."""
+class _Views(TorchDataset[Any]):  # Any: torch types a loader by its items, we by its batches
+    """Item number ``index`` as epoch ``epoch`` sees it; the first ``cached`` items are held in memory.
 
-    def __init__(self, items: CacheDataset, view: Compose, *, seed: int) -> None:
-        self.items = items
+    The cache is filled here, before workers start, so that they share it. MONAI's CacheDataset would do the same but
+    hide the one clear line about a bad file behind its own error.
+    """
+
+    def __init__(self, records: list[Record], load: _Load, view: Compose, *, seed: int, cache: bool | float) -> None:
+        if not 0 <= cache <= 1:
+            raise ValueError(f"cache must be a share of the images, 0..1, got {cache}")
+        self.records = records
+        self.load = load
         self.view = view
         self.seed = seed
+        self.cached = [load(record) for record in records[: round(cache * len(records))]]
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self.records)
 
     def __getitem__(self, key: tuple[int, int]) -> Sample:
         epoch, index = key
-        item = self.items[index]
+        item = self.cached[index] if index < len(self.cached) else self.load(self.records[index])
         self.view.set_random_state(seed=_seed(self.seed, epoch, item["id"]))
         seen = self.view(item)
         return Sample(
@@ -249,15 +257,6 @@ class _Views(TorchDataset[Sample]):
             weight=seen["weight"][0] if "weight" in seen else None,
             group=seen["group"],
         )
-
-
-def _cached(records: list[Record], load: _Load, *, cache: bool | float, workers: int) -> CacheDataset:
-    if not 0 <= cache <= 1:
-        raise ValueError(f"cache must be a share of the images, 0..1, got {cache}")
-    # Views make new tensors, so items may be handed out without a copy.
-    return CacheDataset(
-        records, load, cache_rate=float(cache), num_workers=workers or None, progress=False, copy_cache=False
-    )
 
 
 def _records(dataset: Dataset, split: str) -> list[Record]:
