@@ -171,7 +171,7 @@ def write_dataset(
         )
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out} exists and is not an empty folder")
+        raise ValueError(f"{out}: exists and is not an empty folder")
     splits = _splits(count, val_fraction, test_fraction, seed)
     building = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
     try:
