@@ -1,0 +1,104 @@
+"""What a method is: a module that owns a segmentation model and whatever it knows of the noise.
+
+The engine calls a method, never the model: so a matrix, a prior or a teacher is moved, reduced over processes, saved
+and resumed like any weight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from jcas.core import corrected_cross_entropy
+from jcas.schema import Batch
+
+AUXILIARY_WEIGHT = 0.1
+"""Weight of the auxiliary classifier's loss, as in DeepLabV2's common training and in the released code."""
+
+
+class Method(nn.Module):
+    """Base of all methods; a subclass says how a batch becomes a loss.
+
+    Args:
+        model: maps images to `jcas.schema.Output`; see `jcas.models.build_model`.
+        num_classes: classes, background included.
+    """
+
+    paper = ""
+    """Citation, shown in tables."""
+
+    def __init__(self, model: nn.Module, num_classes: int) -> None:
+        super().__init__()
+        self.model = model
+        self.num_classes = num_classes
+
+    @classmethod
+    def model_options(cls, encoder: str, **options: Any) -> dict[str, Any]:
+        """What this method, built with these options, wants `build_model` to add to a plain segmenter on ``encoder``."""
+        return {}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """Scalar ``loss`` to minimise, and its parts under their own names."""
+        raise NotImplementedError
+
+    def predict(self, images: Tensor) -> Tensor:  # (B, channels, H, W) -> (B, C, H, W)
+        """Probabilities of the clean classes at the size of the images."""
+        return resized(self.model(images).logits, images.shape[2:]).softmax(1)
+
+    def noise(self) -> Tensor:  # (C, C)
+        """The class transition matrix that the method believes in now; the identity if it believes the labels."""
+        return torch.eye(self.num_classes, device=next(self.parameters()).device)
+
+    def matrices(self) -> dict[str, Tensor]:
+        """What ``transition.json`` shows: any of ``class_transition``, ``affinity_transition``, ``prior``."""
+        return {}
+
+    def validation_loss(self, batch: Batch) -> Tensor:
+        """Cross-entropy of the noisy labels under the prediction carried through the noise: selects the epoch."""
+        return corrected_cross_entropy(self.predict(batch.image), batch.noisy, self.noise(), weight=batch.weight)
+
+    def start_epoch(self, epoch: int) -> None:
+        """Called before each training epoch (counted from 0), on every process."""
+
+    def end_epoch(self, epoch: int) -> None:
+        """Called after each training epoch, on every process."""
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Trainable parameters by the learning rate they get: ``encoder``, ``heads`` and ``matrices``."""
+        encoder = [p for p in self.model.get_submodule("encoder").parameters() if p.requires_grad]
+        matrices = [p for name, p in self.named_parameters() if not name.startswith("model.") and p.requires_grad]
+        taken = {id(p) for p in (*encoder, *matrices)}
+        heads = [p for p in self.parameters() if p.requires_grad and id(p) not in taken]
+        return {"encoder": encoder, "heads": heads, "matrices": matrices}
+
+
+def resized(maps: Tensor, size: torch.Size | tuple[int, ...]) -> Tensor:
+    """Maps (B, C, h, w) at another size, bilinearly; unchanged if they have it already."""
+    if maps.shape[2:] == torch.Size(size):
+        return maps
+    return functional.interpolate(maps, size=tuple(size), mode="bilinear", align_corners=False)
+
+
+def resized_labels(labels: Tensor, size: torch.Size | tuple[int, ...]) -> Tensor:
+    """Labels or weights (B, H, W) at another size, by the nearest pixel."""
+    if labels.shape[1:] == torch.Size(size):
+        return labels
+    nearest = functional.interpolate(labels[:, None].float(), size=tuple(size), mode="nearest-exact")[:, 0]
+    return nearest.to(labels.dtype)
+
+
+def class_loss(logits: Tensor, batch: Batch, transition: Tensor) -> Tensor:
+    """Corrected cross-entropy of logits on any grid against the labels at full size."""
+    probs = resized(logits, batch.noisy.shape[1:]).softmax(1)
+    return corrected_cross_entropy(probs, batch.noisy, transition, weight=batch.weight)
+
+
+def summed_over_processes(tensor: Tensor) -> Tensor:
+    """The sum of a tensor over all training processes (itself when there is one)."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        tensor = tensor.clone()
+        torch.distributed.all_reduce(tensor)
+    return tensor

@@ -1,0 +1,303 @@
+"""JCAS: the paper's method with its switches, as corrected by us and as released."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from jcas.core import (
+    Affinity,
+    FreeTransitionMatrix,
+    TransitionMatrix,
+    class_affinity_consistency,
+    class_to_affinity,
+    corrected_affinity_loss,
+    refine,
+    volume,
+)
+from jcas.methods.base import (
+    AUXILIARY_WEIGHT,
+    Method,
+    class_loss,
+    resized,
+    resized_labels,
+    summed_over_processes,
+)
+from jcas.schema import IGNORE, Batch, Output
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything in which `corrected` and `released` differ; rows of docs/PAPER.md in brackets."""
+
+    feature_dim: int = 64
+    released_network: bool = False  # feature heads of dilated convolutions, two dilations, frozen parts [3, 10]
+    affinity_in_warmup: bool = False  # pairs and DAR before anything is known of the noise [17]
+    main_affinity_weight: float = 1.0  # [13]
+    auxiliary_affinity_weight: float = 0.0
+    volume_weight: float = 1e-3  # [6]
+    free_affinity_matrix: bool = True  # rows that can express a diagonal below 0.5 [30]
+    crossed_consistency: bool = False  # compare same with different, as the listing does [1]
+    prior_from_labels: bool = False  # noisy labels instead of warm-up predictions [9]
+    training_grid: tuple[int, int] | None = None  # None: the model's own grid [7, 22]
+    test_grid: tuple[int, int] | None = None
+    cosine_reverse: bool = True  # norm(1 - cosine) instead of norm(1 - P') in the reverse map [15]
+    predict_both: bool = False  # softmax(P) + softmax(Q) at test instead of P [16]
+
+
+PRESETS = {
+    "corrected": Recipe(),
+    "released": Recipe(
+        feature_dim=256,
+        released_network=True,
+        affinity_in_warmup=True,
+        main_affinity_weight=0.1,
+        auxiliary_affinity_weight=1.0,
+        volume_weight=0.5,
+        free_affinity_matrix=False,
+        crossed_consistency=True,
+        prior_from_labels=True,
+        training_grid=(64, 64),
+        test_grid=(32, 32),
+        cosine_reverse=False,
+        predict_both=True,
+    ),
+}
+
+
+class JCAS(Method):
+    r"""Joint class-affinity segmentation: correct labels pixel by pixel and pair by pair, and make the two agree.
+
+    Guo & Yuan, Joint Class-Affinity Loss Correction, MICCAI 2022.
+
+    .. math:: L = L^C_{LC}(P) + L^C_{LC}(Q) + L^A_{LC} + \mu \log|\det T_C| + \lambda L_{CACR}
+
+    with refined logits :math:`P = Q + \frac12 (P'Q - P'_{re}Q)`. Learns: the model, T_C (C x C), T_A (2 x 2).
+    The first ``warmup`` epochs are the baseline; their last one counts predictions for the prior N, from which
+    Theorem 1 gives T_A its start. Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``,
+    ``correct_affinity``, ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``) and the
+    released code with its quirks (``released``): docs/PAPER.md lists every difference. ``volume_weight`` and
+    ``cosine_reverse`` override the preset.
+
+    DAR runs on the grid of the features; its correction of the logits is added at the grid of the logits, so that a
+    coarse affinity grid does not blur a fine prediction. Memory O(n d): no n x n tensor exists.
+    """
+
+    paper = "Guo & Yuan, MICCAI 2022"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        num_classes: int,
+        *,
+        preset: str = "corrected",
+        warmup: int = 5,
+        affinity: bool = True,
+        intra: bool = True,
+        inter: bool = True,
+        correct_class: bool = True,
+        correct_affinity: bool = True,
+        consistency_weight: float = 0.01,
+        volume_weight: float | None = None,
+        cosine_reverse: bool | None = None,
+    ) -> None:
+        super().__init__(model, num_classes)
+        recipe = chosen_recipe(preset)
+        if volume_weight is not None:
+            recipe = replace(recipe, volume_weight=volume_weight)
+        if cosine_reverse is not None:
+            recipe = replace(recipe, cosine_reverse=cosine_reverse)
+        if warmup < 0:
+            raise ValueError(f"warmup must not be negative, got {warmup}")
+        self.recipe = recipe
+        self.warmup = warmup
+        self.affinity = affinity
+        self.intra = intra and affinity
+        self.inter = inter and affinity
+        self.correct_class = correct_class
+        self.correct_affinity = correct_affinity
+        self.consistency_weight = consistency_weight
+        self.class_matrix = TransitionMatrix(num_classes)
+        self.affinity_matrix = FreeTransitionMatrix(2) if recipe.free_affinity_matrix else TransitionMatrix(2)
+        self.prior: Tensor
+        self.prior_counts: Tensor
+        self.epoch: Tensor
+        self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
+        self.register_buffer("prior_counts", torch.zeros(num_classes, dtype=torch.float64))
+        self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
+        if recipe.released_network:
+            _freeze_early_layers(model)
+
+    @classmethod
+    def model_options(cls, encoder: str, **options: Any) -> dict[str, Any]:
+        """A feature head when pairs are used; the released network for the released preset."""
+        recipe = chosen_recipe(options.get("preset", "corrected"))
+        if not options.get("affinity", True):
+            return {}
+        if not recipe.released_network:
+            return {"feature_dim": recipe.feature_dim}
+        released = {"feature_dim": recipe.feature_dim, "auxiliary_features": True, "head": "released"}
+        if encoder.startswith("resnet"):  # the released code knows no other encoder
+            released |= {"released_dilations": True, "released_encoder": True, "freeze_bn_affine": True}
+        return released
+
+    # --- noise ---------------------------------------------------------------------------------------------------
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the current epoch still believes the labels."""
+        return int(self.epoch) < self.warmup
+
+    @property
+    def prior_epoch(self) -> int:
+        """The epoch whose predictions are counted: the last of the warm-up."""
+        return max(self.warmup - 1, 0)
+
+    def noise(self) -> Tensor:
+        """T_C once it is used, the identity before."""
+        if self.warming_up or not self.correct_class:
+            return super().noise()
+        return self.class_matrix()
+
+    def pair_noise(self) -> Tensor:
+        """T_A once it is used, the identity before."""
+        if self.warming_up or not self.correct_affinity:
+            return torch.eye(2, device=self.prior.device)
+        return self.affinity_matrix()
+
+    def matrices(self) -> dict[str, Tensor]:
+        """T_C, T_A and N."""
+        found = {"prior": self.prior}
+        if self.correct_class:
+            found["class_transition"] = self.class_matrix()
+        if self.affinity and self.correct_affinity:
+            found["affinity_transition"] = self.affinity_matrix()
+        return found
+
+    def start_epoch(self, epoch: int) -> None:
+        """Enter the stage of this epoch; the prior is counted in the last epoch of the warm-up."""
+        self.epoch.fill_(epoch)
+        if epoch == self.prior_epoch:
+            self.prior_counts.zero_()
+
+    def end_epoch(self, epoch: int) -> None:
+        """After the warm-up: fix the prior and start T_A where Theorem 1 puts it."""
+        if epoch != self.prior_epoch or not bool(self.prior_counts.sum() > 0):
+            return
+        self.prior.copy_(self.prior_counts / self.prior_counts.sum())
+        if isinstance(self.affinity_matrix, FreeTransitionMatrix):
+            implied = class_to_affinity(self.class_matrix().detach(), self.prior)
+            self.affinity_matrix.weight.data.copy_(implied.clamp_min(1e-4).log())
+
+    # --- training ------------------------------------------------------------------------------------------------
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """The joint loss; reads top to bottom as the paper's Fig. 2 does."""
+        output = self.model(batch.image)
+        if int(self.epoch) == self.prior_epoch:
+            self._count_prior(output.logits, batch)
+        with_pairs = self.affinity and (not self.warming_up or self.recipe.affinity_in_warmup)
+        if not with_pairs:
+            parts = {"class_loss": class_loss(output.logits, batch, self.noise())}
+            loss = parts["class_loss"]
+        else:
+            pairs = self._affinity(output, self.recipe.training_grid)
+            refined = self._refined(output.logits, pairs)
+            parts = {
+                "class_loss": class_loss(refined, batch, self.noise()),
+                "coarse_loss": class_loss(output.logits, batch, self.noise()),
+                "affinity_loss": self._pair_loss(pairs, batch),
+            }
+            loss = parts["class_loss"] + parts["coarse_loss"]
+            loss = loss + self.recipe.main_affinity_weight * parts["affinity_loss"]
+        if output.auxiliary is not None:
+            auxiliary_logits = output.auxiliary.logits
+            if with_pairs and output.auxiliary.features is not None:
+                pairs = self._affinity(output.auxiliary, self.recipe.training_grid)
+                auxiliary_logits = self._refined(auxiliary_logits, pairs)
+                parts["auxiliary_affinity_loss"] = self._pair_loss(pairs, batch)
+                loss = loss + self.recipe.auxiliary_affinity_weight * parts["auxiliary_affinity_loss"]
+            parts["auxiliary_loss"] = class_loss(auxiliary_logits, batch, self.noise())
+            loss = loss + AUXILIARY_WEIGHT * parts["auxiliary_loss"]
+        if not self.warming_up:
+            loss = loss + self._matrix_terms(parts)
+        return {"loss": loss, **parts}
+
+    def _pair_loss(self, pairs: Affinity, batch: Batch) -> Tensor:
+        noisy = resized_labels(batch.noisy, pairs.spatial)
+        weight = None if batch.weight is None else resized_labels(batch.weight, pairs.spatial)
+        return corrected_affinity_loss(pairs, noisy, self.pair_noise(), weight=weight)
+
+    def _matrix_terms(self, parts: dict[str, Tensor]) -> Tensor:
+        """Volume and consistency; adds them to ``parts`` and returns their weighted sum."""
+        total = self.prior.new_zeros(())
+        correct_pairs = self.affinity and self.correct_affinity
+        if self.correct_class:
+            parts["volume"] = volume(self.class_matrix())
+            if self.recipe.released_network and correct_pairs:
+                parts["volume"] = parts["volume"] + volume(self.affinity_matrix())
+            total = total + self.recipe.volume_weight * parts["volume"]
+        if self.correct_class and correct_pairs and self.consistency_weight:
+            pair_transition = self.affinity_matrix()
+            if self.recipe.crossed_consistency:
+                pair_transition = pair_transition.flip(0, 1)
+            parts["consistency"] = class_affinity_consistency(self.class_matrix(), pair_transition, self.prior)
+            total = total + self.consistency_weight * parts["consistency"]
+        return total
+
+    @torch.no_grad()
+    def _count_prior(self, logits: Tensor, batch: Batch) -> None:
+        """Add this batch's predicted (or, as released, noisy) classes to the counts, over all processes."""
+        labelled = batch.noisy != IGNORE
+        if self.recipe.prior_from_labels:
+            classes = batch.noisy[labelled]
+        else:
+            classes = resized(logits, batch.noisy.shape[1:]).argmax(1)[labelled]
+        counts = torch.bincount(classes, minlength=self.num_classes)[: self.num_classes]
+        self.prior_counts += summed_over_processes(counts.to(self.prior_counts.dtype))
+
+    # --- refinement and prediction -------------------------------------------------------------------------------
+
+    def _affinity(self, output: Output, grid: tuple[int, int] | None) -> Affinity:
+        assert output.features is not None, "the model was built without a feature head"
+        return Affinity(output.features if grid is None else resized(output.features, grid))
+
+    def _refined(self, coarse: Tensor, pairs: Affinity) -> Tensor:
+        if not (self.intra or self.inter):
+            return coarse
+        on_grid = resized(coarse, pairs.spatial)
+        refined = refine(on_grid, pairs, self.intra, self.inter, cosine_reverse=self.recipe.cosine_reverse)
+        if on_grid is coarse or self.recipe.released_network:
+            return refined
+        return coarse + resized(refined - on_grid, coarse.shape[2:])
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Softmax of the refined logits; without DAR where the warm-up has not trained it."""
+        output = self.model(images)
+        size = images.shape[2:]
+        trained = self.affinity and (not self.warming_up or self.recipe.affinity_in_warmup)
+        if not trained or not (self.intra or self.inter):
+            return resized(output.logits, size).softmax(1)
+        refined = self._refined(output.logits, self._affinity(output, self.recipe.test_grid))
+        if not self.recipe.predict_both:
+            return resized(refined, size).softmax(1)
+        both = resized(refined.softmax(1), size) + resized(resized(output.logits, refined.shape[2:]).softmax(1), size)
+        return both / 2
+
+
+def chosen_recipe(preset: str) -> Recipe:
+    """The recipe of a preset, or an error that lists the presets."""
+    if preset not in PRESETS:
+        raise ValueError(f"unknown preset {preset!r}, choose one of {', '.join(PRESETS)}")
+    return PRESETS[preset]
+
+
+def _freeze_early_layers(model: nn.Module) -> None:
+    """As released: stem, layer1 and layer2 of a ResNet are never optimised; their statistics still move."""
+    for name in ("conv1", "bn1", "layer1", "layer2"):
+        layer = getattr(model.get_submodule("encoder"), name, None)
+        if isinstance(layer, nn.Module):
+            layer.requires_grad_(False)
