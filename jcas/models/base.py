@@ -58,7 +58,7 @@ class Encoder(nn.Module):
 
     Attributes:
         channels: channels of the three maps.
-        head_dilations: dilations of the classifier that suit the grid of the maps.
+        head_dilations: dilations of the heads that suit the grid of the maps; none: a plain 3x3 convolution.
         in_channels: channels of the normalised image.
         mean: what to subtract from an image of 0..1, one number per input channel.
         std: what to divide it by.

@@ -29,6 +29,16 @@ class DilatedSum(nn.Module):
         return total
 
 
+def _head(inputs: int, outputs: int, *, dilations: tuple[int, ...]) -> nn.Module:
+    """The paper's head; without dilations (an encoder trained from scratch) a plain convolution.
+
+    DeepLab's small start suits a pretrained encoder. From scratch it only delays: the trunk waits for the head.
+    """
+    if not dilations:
+        return nn.Conv2d(inputs, outputs, 3, padding=1)
+    return DilatedSum(inputs, outputs, dilations=dilations)
+
+
 class PixelFeatures(nn.Sequential):
     """Light feature head: a 1x1 projection, centred and scaled per image and channel.
 
@@ -83,13 +93,13 @@ class DeepLabV2(SegmentationModel):
         def features(inputs: int, outputs: int) -> nn.Module:
             if head == "light":
                 return PixelFeatures(inputs, outputs)
-            return DilatedSum(inputs, outputs, dilations=dilations)
+            return _head(inputs, outputs, dilations=dilations)
 
         self.normalise = InputNormalisation(channels=channels, mean=encoder.mean, std=encoder.std, bgr=encoder.bgr)
         self.encoder = encoder
-        self.classifier = DilatedSum(last, num_classes, dilations=dilations)
+        self.classifier = _head(last, num_classes, dilations=dilations)
         self.features = features(affinity, feature_dim) if feature_dim else None
-        self.auxiliary_classifier = DilatedSum(before, num_classes, dilations=dilations) if auxiliary else None
+        self.auxiliary_classifier = _head(before, num_classes, dilations=dilations) if auxiliary else None
         auxiliary_dim = feature_dim if head == "light" else max(feature_dim // 2, 1)
         self.auxiliary_features = features(before, auxiliary_dim) if auxiliary_features else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -40,22 +39,26 @@ class ResidualBlock(nn.Module):
 
 
 class Fusion(nn.Module):
-    """Bring a coarse map to the grid of a finer one, and let a 3x3 convolution mix the two."""
+    """Bring a coarse map to the grid and width of a finer one, add the two, and mix by a 3x3 convolution.
+
+    Adding costs a third of the multiplications of concatenating, and learns as well per step.
+    """
 
     def __init__(self, coarse: int, fine: int) -> None:
         super().__init__()
-        self.mix = _conv(coarse + fine, fine)
+        self.project = nn.Conv2d(coarse, fine, 1, bias=False)
+        self.mix = _conv(fine, fine)
 
     def forward(self, coarse: Tensor, fine: Tensor) -> Tensor:
         """(B, coarse, h, w), (B, fine, H, W) -> (B, fine, H, W)."""
-        coarse = functional.interpolate(coarse, fine.shape[-2:], mode="bilinear", align_corners=False)
-        return self.mix(torch.cat((coarse, fine), dim=1))
+        raised = functional.interpolate(self.project(coarse), fine.shape[-2:], mode="bilinear", align_corners=False)
+        return self.mix(raised + fine)
 
 
 class Tiny(Encoder):
     """Four strided stages down to 1/16, a dilated one for context, and three fusions back up to 1/2.
 
-    0.63 M parameters. The auxiliary map has 1/8, the affinity map 1/4 and the main map 1/2 of the image's side: thin
+    0.56 M parameters. The auxiliary map has 1/8, the affinity map 1/4 and the main map 1/2 of the image's side: thin
     structures of small images survive, and affinities stay affordable. Instance normalisation, because it learns
     several times faster than group normalisation here and does not depend on the batch.
 
@@ -63,7 +66,7 @@ class Tiny(Encoder):
         in_channels: channels of the images.
     """
 
-    head_dilations = (1,)
+    head_dilations = ()
     channels = (WIDTHS[2], WIDTHS[1], WIDTHS[0])
 
     def __init__(self, *, in_channels: int) -> None:

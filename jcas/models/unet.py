@@ -7,11 +7,13 @@ from torch import Tensor, cat, nn
 from torch.nn import functional
 
 from jcas.models.base import InputNormalisation, SegmentationModel
-from jcas.models.deeplabv2 import DilatedSum, PixelFeatures
+from jcas.models.deeplabv2 import PixelFeatures
 from jcas.schema import Output
 
 CHANNELS = (16, 32, 64, 128, 128)
 """Channels at strides 2, 4, 8, 16 and at the bottom (stride 16): 0.59 M parameters, meant for a CPU."""
+
+RESIDUAL_UNITS = 1
 
 _COARSEST = 2 ** (len(CHANNELS) - 1)
 
@@ -50,14 +52,14 @@ class UNet(SegmentationModel):
             out_channels=num_classes,
             channels=CHANNELS,
             strides=(2,) * (len(CHANNELS) - 1),
-            num_res_units=1,
+            num_res_units=RESIDUAL_UNITS,
         )
         downs, ups = _paths(whole.model)
         self.normalise = InputNormalisation(channels=channels, mean=(0.5,) * channels, std=(0.25,) * channels)
         self.encoder = nn.ModuleList(downs)
         self.decoder = nn.ModuleList(ups)
         self.features = PixelFeatures(CHANNELS[1], feature_dim) if feature_dim else None
-        self.auxiliary_classifier = DilatedSum(CHANNELS[2], num_classes, dilations=(1,)) if auxiliary else None
+        self.auxiliary_classifier = nn.Conv2d(CHANNELS[2], num_classes, 3, padding=1) if auxiliary else None
         self.auxiliary_features = PixelFeatures(CHANNELS[2], feature_dim) if auxiliary_features else None
 
     def forward(self, image: Tensor) -> Output:
