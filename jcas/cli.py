@@ -1,0 +1,393 @@
+"""The command line: `jcas synth | corrupt | train | evaluate | predict | report | demo`.
+
+A mistake of the user is one line on stderr and exit code 2; Ctrl-C is exit code 130.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(
+    name="jcas",
+    help="Train medical image segmentation on masks nobody can trust.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console(stderr=True)
+
+DataFolder = Annotated[Path, typer.Argument(help="Dataset folder: images/, masks/, optional clean/, split.csv ...")]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder of `jcas train`.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
+EXAMPLE = "\n\n[dim]Example:[/dim]\n\n"
+
+
+def _example(*lines: str) -> str:
+    return EXAMPLE + "\n\n".join(f"  [cyan]{line}[/cyan]" for line in lines)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        from jcas.version import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command(epilog=_example("jcas synth data/source --count 200 --size 256 320 --seed 1").strip())
+def synth(
+    out: Annotated[Path, typer.Argument(help="New dataset folder.")],
+    count: Annotated[int, typer.Option(min=3, help="Number of images.")] = 120,
+    size: Annotated[tuple[int, int], typer.Option(help="Rows and columns.")] = (256, 320),
+    domain: Annotated[str, typer.Option(help="Look of the scenes: source or target.")] = "source",
+    seed: Seed = 0,
+) -> None:
+    """Draw synthetic endoscopic instruments with exact part labels."""
+    from jcas.data.synthetic import write_dataset
+
+    write_dataset(out, count=count, size=size, seed=seed, domain=domain)
+    console.print(f"{count} images and masks in {out}")
+
+
+@app.command(
+    epilog=_example(
+        "jcas corrupt data/source --noise ellipse --out data/ellipse",
+        "jcas corrupt data/source --noise symmetric --set rate=0.5 --out data/sym50",
+        "jcas corrupt data/source --noise matrix --matrix T.json --out data/mine",
+        "jcas corrupt data/target --noise sfda --source runs/source --out data/sfda",
+    ).strip()
+)
+def corrupt(
+    data: DataFolder,
+    noise: Annotated[str, typer.Option(help="Name of the noise; a wrong one lists all.")],
+    out: Annotated[Path, typer.Option(help="New dataset folder; the originals go to its clean/.")],
+    parameters: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of the noise; repeat.")] = None,
+    matrix: Annotated[Path | None, typer.Option(help="JSON file with T, for --noise matrix.")] = None,
+    source: Annotated[Path | None, typer.Option(help="Run folder whose predictions are the labels (sfda).")] = None,
+    share: Annotated[float, typer.Option(min=0, max=1, help="Share of the images that get noise.")] = 1.0,
+    seed: Seed = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Threads.")] = 2,
+) -> None:
+    """Lay label noise over a dataset; writes what was done and a contact sheet to look at."""
+    from jcas.corrupt import corrupt as lay_noise
+    from jcas.noise import Noise
+
+    values: dict[str, Any] = _pairs(parameters, "--set")
+    chosen: Noise | str = noise
+    if matrix is not None:
+        values["matrix"] = _read_json(matrix)
+    if noise in ("sfda", "pseudo"):
+        if source is None:
+            raise ValueError("--noise sfda needs --source RUN, the model whose predictions become the labels")
+        chosen = _pseudo_labels(source, data)
+        workers = 1
+    elif source is not None:
+        raise ValueError(f"--source belongs to --noise sfda, got --noise {noise}")
+    folder = lay_noise(data, noise=chosen, out=out, parameters=values or None, seed=seed, share=share, workers=workers)
+    about = json.loads((folder / "noise.json").read_text(encoding="utf-8"))
+    pairs, pixels = about["affinity_noise_rate"], about["class_noise_rate"]
+    cleaner = "cleaner" if pairs < pixels else "noisier"
+    console.print(
+        f"{about['corrupted_images']} masks corrupted: {pixels:.1%} of the pixels wrong, {pairs:.1%} of the pixel "
+        f"pairs (pairs are {cleaner} than pixels here)\nsee {folder / 'contact_sheet.png'}"
+    )
+
+
+@app.command(
+    epilog=_example(
+        "jcas train data/ellipse --method jcas --encoder lite0 --epochs 50 --out runs/jcas",
+        "jcas train data/ellipse --method baseline --labels clean --out runs/upper",
+        "jcas train data/ellipse --method jcas --set intra=false --out runs/no_intra",
+        "jcas train --config configs/acdc.yaml --data data/acdc_sym50 --out runs/acdc",
+        "jcas train --resume --out runs/jcas",
+    ).strip()
+)
+def train(
+    data: Annotated[Path | None, typer.Argument(help="Dataset folder.")] = None,
+    out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/run"),
+    config: Annotated[Path | None, typer.Option(help="YAML config; flags override it.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
+    method: Annotated[str | None, typer.Option(help="baseline, volmin or jcas  [default: jcas]")] = None,
+    options: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of the method; repeat.")] = None,
+    labels: Annotated[str | None, typer.Option(help="noisy, or clean for the upper bound.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="tiny, unet, lite0, resnet18..101, timm:NAME")] = None,
+    pretrained: Annotated[str | None, typer.Option(help="yes, no, or a weights file.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1)] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1)] = None,
+    size: Annotated[tuple[int, int] | None, typer.Option(help="Resize to rows, columns.")] = None,
+    crop: Annotated[tuple[int, int] | None, typer.Option(help="Train on windows of rows, columns.")] = None,
+    augmentation: Annotated[str | None, typer.Option(help="none, flip or strong.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="adamw or sgd.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of the heads (and of an encoder from scratch).")] = None,
+    encoder_learning_rate: Annotated[float | None, typer.Option()] = None,
+    matrix_learning_rate: Annotated[float | None, typer.Option()] = None,
+    weight_decay: Annotated[float | None, typer.Option()] = None,
+    selection: Annotated[str | None, typer.Option(help="noisy_validation or last.")] = None,
+    watch: Annotated[str | None, typer.Option(help="Split of the Jac curve: none, val, test.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    workers: Annotated[int | None, typer.Option(min=0, help="Loader processes.")] = None,
+    cache: Annotated[float | None, typer.Option(help="Share of the images to keep in memory.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or mps.")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Processes per node.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1)] = None,
+    precision: Annotated[str | None, typer.Option(help="32-true, 16-mixed or bf16-mixed.")] = None,
+    compile_model: Annotated[bool | None, typer.Option("--compile/--no-compile", help="torch.compile.")] = None,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+) -> None:
+    """Train a model on a dataset whose masks may be wrong, and evaluate it."""
+    from jcas import engine
+    from jcas.config import make_config, read_values
+
+    values: dict[str, Any] = read_values(config) if config else {}
+    if resume:
+        values = read_values(out / "config.yaml") if (out / "config.yaml").is_file() else _nothing_to_resume(out)
+    flags = {
+        "data": None if data is None else str(data),
+        "method": method,
+        "labels": labels,
+        "encoder": encoder,
+        "pretrained": {"yes": True, "no": False}.get(pretrained or "", pretrained),
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "size": size,
+        "crop": crop,
+        "augmentation": augmentation,
+        "optimizer": optimizer,
+        "learning_rate": learning_rate,
+        "encoder_learning_rate": encoder_learning_rate,
+        "matrix_learning_rate": matrix_learning_rate,
+        "weight_decay": weight_decay,
+        "selection": selection,
+        "watch": watch,
+        "seed": seed,
+        "workers": workers,
+        "cache": cache,
+        "threads": threads,
+        "device": device,
+        "devices": devices,
+        "nodes": nodes,
+        "precision": precision,
+        "compile": compile_model,
+    }
+    given = {key: value for key, value in flags.items() if value is not None}
+    if resume and (changed := [key for key in given if key not in ("workers", "cache", "threads", "device")]):
+        raise ValueError(f"--resume continues the run as it was started, drop --{changed[0].replace('_', '-')}")
+    values |= given
+    if options:
+        values["options"] = {**values.get("options", {}), **_pairs(options, "--set")}
+    if "data" not in values:
+        raise ValueError("which dataset? give its folder, or `data:` in --config")
+    results = engine.train(make_config(values, source=str(config or "train")), out, resume=resume, progress=progress)
+    if results is not None:
+        _print_results([results])
+        console.print(f"run folder: {out}    report: jcas report {out}")
+
+
+@app.command(epilog=_example("jcas evaluate runs/jcas --data data/hospital_b --surface").strip())
+def evaluate(
+    run: RunFolder,
+    data: Annotated[Path | None, typer.Option(help="Another dataset; default: the run's own.")] = None,
+    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
+    surface: Annotated[bool, typer.Option("--surface", help="Also HD95, ASSD and NSD.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the tables as JSON.")] = None,
+) -> None:
+    """Score a trained model against the true masks (clean/ where it exists)."""
+    from jcas.data import open_dataset
+    from jcas.inference import score
+    from jcas.run import read_run, write_json
+
+    trained = read_run(run)
+    dataset = open_dataset(data or Path(trained.config.data))
+    if dataset.labels.names != trained.labels.names:
+        raise ValueError(f"{dataset.root}: classes {dataset.labels.names}, but {run} knows {trained.labels.names}")
+    if dataset.channels != trained.channels:
+        raise ValueError(f"{dataset.root}: {dataset.channels} channels, but {run} was trained on {trained.channels}")
+    if not dataset.split(split):
+        raise ValueError(f"{dataset.root}: no {split} images")
+    scores, _ = score(trained.method, dataset, split, trained.config, surface=surface, progress=True)
+    tables = {"method": trained.config.method, "dataset": dataset.name, "split": split, **scores.compute()}
+    tables["truth"] = "clean" if dataset.truth_is_clean(split) else "masks"
+    if tables["truth"] == "masks":
+        console.print("[yellow]no clean/ masks: scored against masks/, which may be wrong themselves[/yellow]")
+    _print_results([tables])
+    if out is not None:
+        write_json(out, {**tables, "per_image": scores.per_image()})
+
+
+@app.command(
+    epilog=_example(
+        "jcas predict runs/jcas data/new/images --out masks --overlays",
+        "jcas predict runs/jcas volume.nii.gz --out masks",
+    ).strip()
+)
+def predict(
+    run: RunFolder,
+    images: Annotated[list[Path], typer.Argument(help="Folder, files, or NIfTI volumes.")],
+    out: Annotated[Path, typer.Option(help="Folder for the masks.")],
+    overlays: Annotated[bool, typer.Option("--overlays", help="Also tinted images in OUT/overlays.")] = False,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Also float16 (C, H, W) arrays in OUT/probabilities.")
+    ] = False,
+) -> None:
+    """Write masks for images of any size."""
+    from jcas.predict import predict_files
+    from jcas.run import read_run
+
+    trained = read_run(run)
+    count = predict_files(trained, images, out, overlays=overlays, probabilities=probabilities)
+    console.print(f"{count} masks in {out}")
+
+
+@app.command(epilog=_example("jcas report runs/baseline runs/jcas --out report.html").strip())
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, side by side in this order.")],
+    out: Annotated[Path | None, typer.Option(help="HTML file; default: report.html in the first run.")] = None,
+) -> None:
+    """Put one or several runs on one self-contained page."""
+    from jcas.report import build_report
+
+    page = build_report(runs, out or runs[0] / "report.html")
+    console.print(f"report: {page}")
+
+
+@app.command(epilog=_example("jcas demo --out demo").strip())
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for data, runs and report; must not exist.")] = Path("demo"),
+    seed: Seed = 0,
+) -> None:
+    """Show the whole road in minutes: synthetic instruments, ellipse noise, baseline beside JCAS, a report."""
+    from jcas.demo import run_demo
+
+    results, page = run_demo(out, seed=seed)
+    _print_results(results)
+    console.print(f"report: {page}")
+
+
+def _print_results(rows: list[dict[str, Any]]) -> None:
+    table = Table(title=f"{rows[0]['dataset']}, {rows[0].get('split', 'test')} split, percent")
+    table.add_column("method")
+    names = [name for name in rows[0]["jac"] if name != "mean"]
+    for name in [*names, "mean"]:
+        table.add_column(f"{name}\nDice", justify="right")
+        table.add_column(f"{name}\nJac", justify="right")
+    for row in rows:
+        cells = [_cell(row[metric][name]) for name in [*names, "mean"] for metric in ("dice", "jac")]
+        table.add_row(row["method"] + (" (clean labels)" if row.get("upper_bound") else ""), *cells)
+    Console().print(table)
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _pairs(items: list[str] | None, flag: str) -> dict[str, Any]:
+    """NAME=VALUE flags; values are JSON where they parse as such (numbers, true, lists), else text."""
+    values: dict[str, Any] = {}
+    for item in items or []:
+        name, separator, text = item.partition("=")
+        if not separator or not name:
+            raise ValueError(f"{flag} wants NAME=VALUE, got {item!r}")
+        try:
+            values[name] = json.loads(text)
+        except json.JSONDecodeError:
+            values[name] = text
+    return values
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"no file at {path}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not JSON ({error})") from None
+
+
+def _nothing_to_resume(out: Path) -> dict[str, Any]:
+    raise ValueError(f"{out}: nothing to resume (no config.yaml)")
+
+
+def _pseudo_labels(source: Path, data: Path) -> Any:
+    """The noise whose labels are the predictions of a trained run."""
+    import numpy as np
+    from torch import Tensor
+
+    from jcas.data import open_dataset
+    from jcas.inference import probabilities
+    from jcas.noise import NOISES
+    from jcas.run import read_run
+
+    trained = read_run(source)
+    dataset = open_dataset(data)
+    if dataset.labels.names != trained.labels.names:
+        raise ValueError(f"{data}: classes {dataset.labels.names}, but {source} knows {trained.labels.names}")
+    if dataset.channels != trained.channels:
+        raise ValueError(f"{data}: {dataset.channels} channels, but {source} was trained on {trained.channels}")
+
+    def predictor(image: Tensor) -> np.ndarray:
+        return probabilities(trained.method, image, trained.config).argmax(0).numpy().astype(np.uint8)
+
+    return NOISES["pseudo"](trained.labels.num_classes, predictor=predictor, source=str(source))  # type: ignore[call-arg]
+
+
+def main() -> None:
+    """Entry point of the ``jcas`` command."""
+    try:
+        code = app(standalone_mode=False)
+    except KeyboardInterrupt:
+        _complain("stopped; a training run continues from its last epoch with --resume")
+        code = 130
+    except (ValueError, OSError, RuntimeError) as error:
+        if not _is_users(error):
+            raise
+        _complain(_one_line(error))
+        code = 2
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # not a complaint of the argument parser
+            raise
+        _complain(_usage(error))
+        code = 2
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _is_users(error: Exception) -> bool:
+    """Whether an error tells the user something to act on: bad input, a file system, a run that cannot go on."""
+    from jcas.engine import TrainingError
+
+    if isinstance(error, RuntimeError):
+        return isinstance(error, TrainingError)
+    return True
+
+
+def _one_line(error: Exception) -> str:
+    text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
+    return " ".join(text.split())
+
+
+def _usage(error: Exception) -> str:
+    """The parser's complaint, with the nearest flag of the command if one was unknown."""
+    message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    unknown = getattr(error, "option_name", None)
+    if unknown and "did you mean" not in message.lower():
+        command = typer.main.get_command(app)
+        called = getattr(command, "commands", {}).get(sys.argv[1] if len(sys.argv) > 1 else "")
+        known = [flag for parameter in getattr(called, "params", []) for flag in parameter.opts]
+        near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.0)
+        message += f" Did you mean {near[0]}?" if near else ""
+    return message
+
+
+def _complain(message: str) -> None:
+    print(f"jcas: {message}", file=sys.stderr)

@@ -1,0 +1,459 @@
+"""The only training loop: a LightningModule around a Method.
+
+Every epoch starts from a seed of (run seed, epoch, process), and data order and views depend on the seed and epoch
+alone; so a run that was killed and resumed ends with the very weights of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import resource
+import shutil
+import sys
+import time
+import warnings
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import lightning as lit
+import torch
+from lightning.pytorch.callbacks import Callback, Checkpoint, TQDMProgressBar
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies import DDPStrategy
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from jcas.config import Config
+from jcas.data import Dataset, Preparation, check, evaluation_loader, open_dataset, training_loader
+from jcas.gallery import write_gallery, write_masks
+from jcas.inference import score
+from jcas.methods import Method
+from jcas.metrics import SegmentationScores
+from jcas.run import (
+    build_method,
+    source_commit,
+    torch_threads,
+    transition_table,
+    write_bytes,
+    write_json,
+    write_model,
+)
+from jcas.schema import Batch
+from jcas.version import __version__
+
+_SEED_STRIDE = 1_000_003  # a prime: seeds of (run, epoch, process) do not meet
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message is one line for the user, the last checkpoint is intact."""
+
+
+class Engine(lit.LightningModule):
+    """Steps, schedule and validation of one run."""
+
+    def __init__(self, method: Method, config: Config, dataset: Dataset) -> None:
+        super().__init__()
+        self.method = method
+        self.config = config
+        self.dataset = dataset
+        self.preparation = Preparation(size=config.size, crop=config.crop, augmentation=config.augmentation)
+        self._sums: dict[str, float] = {}
+        self._batches = 0
+        self.epoch_record: dict[str, Any] = {}
+
+    # --- data ----------------------------------------------------------------------------------------------------
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Shuffled training batches of this process."""
+        return training_loader(
+            self.dataset,
+            preparation=self.preparation,
+            batch_size=self.config.batch_size,
+            seed=self.config.seed,
+            workers=self.config.workers,
+            rank=self.global_rank,
+            world_size=self.trainer.world_size,
+            use_clean_as_labels=self.config.labels == "clean",
+            cache=self.config.cache,
+        )
+
+    def evaluation_batches(self, split: str) -> DataLoader[Batch]:
+        """Batches of a split at training size; every process sees all of them, so that all agree without talking."""
+        clean = split == self.config.watch and self.dataset.truth_is_clean(split)
+        return evaluation_loader(
+            self.dataset,
+            preparation=Preparation(size=self.config.size),
+            batch_size=self.config.batch_size,
+            split=split,
+            clean=clean,
+            workers=self.config.workers,
+            cache=self.config.cache,
+        )
+
+    # --- optimisation --------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> Any:
+        """One group for encoder, heads and matrices each, all on the same polynomial schedule."""
+        config, groups = self.config, self.method.parameter_groups()
+        assert config.encoder_learning_rate is not None, "the config is resolved"
+        rates = {
+            "encoder": config.encoder_learning_rate,
+            "heads": config.learning_rate,
+            "matrices": config.matrix_learning_rate,
+        }
+        settings = [
+            {
+                "name": name,
+                "params": parameters,
+                "lr": rates[name],
+                "weight_decay": 0.0 if name == "matrices" else config.weight_decay,
+            }
+            for name, parameters in groups.items()
+            if parameters
+        ]
+        optimizer: torch.optim.Optimizer
+        if config.optimizer == "sgd":
+            optimizer = torch.optim.SGD(settings, momentum=config.momentum)
+        else:
+            optimizer = torch.optim.AdamW(settings)
+        steps = max(int(self.trainer.estimated_stepping_batches), 1)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: (1 - min(step, steps - 1) / steps) ** config.poly_power
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_train_epoch_start(self) -> None:
+        """Seed this epoch, tell the method, reset the sums."""
+        torch.manual_seed((self.config.seed * _SEED_STRIDE + self.current_epoch) * 64 + self.global_rank)
+        self.method.start_epoch(self.current_epoch)
+        self._sums, self._batches, self._started = {}, 0, time.perf_counter()
+
+    def training_step(self, batch: Batch, batch_index: int) -> Tensor:
+        """Loss of one batch; stops with the images' names if it is not finite."""
+        parts = self.method(batch)
+        values = {name: float(part.detach()) for name, part in parts.items()}
+        if not math.isfinite(values["loss"]):
+            raise TrainingError(
+                f"loss is {values['loss']} in epoch {self.current_epoch + 1} for the images {', '.join(batch.ids)}"
+            )
+        for name, value in values.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+        self._batches += 1
+        self.log("loss", values["loss"], prog_bar=True, logger=False, batch_size=len(batch.ids))
+        return parts["loss"]
+
+    def on_train_epoch_end(self) -> None:
+        """Close the epoch: the method's own end, noisy validation loss, the curve for looking, one record."""
+        self.method.end_epoch(self.current_epoch)
+        train = {name: total / max(self._batches, 1) for name, total in self._sums.items()}
+        rates = {str(group["name"]): group["lr"] for group in self.optimizers().param_groups}  # type: ignore[union-attr]
+        matrix = self.method.matrices().get("class_transition")
+        record: dict[str, Any] = {
+            "epoch": self.current_epoch + 1,
+            "train": train,
+            "learning_rates": rates,
+            "transition_diagonal": None if matrix is None else matrix.detach().diagonal().tolist(),
+        }
+        record |= self._validate()
+        record["seconds"] = time.perf_counter() - self._started
+        self.epoch_record = record
+        self.log_dict({f"train/{name}": value for name, value in train.items()}, logger=True)
+        if "val" in record:
+            self.log("val/loss", record["val"]["loss"], logger=True)
+        if "looking_only" in record:
+            self.log("looking_only/jac", record["looking_only"]["jac"] or 0.0, logger=True)
+
+    @torch.inference_mode()
+    def _validate(self) -> dict[str, Any]:
+        self.method.eval()
+        found: dict[str, Any] = {}
+        watched = self.config.watch
+        for split in ("val", "test"):
+            if not self.dataset.split(split) or (split == "test" and watched != "test"):
+                continue
+            scores = SegmentationScores(self.dataset.labels)
+            loss_sum, images = 0.0, 0
+            for batch in self._kept_batches(split):
+                batch = batch.to(self.device)
+                if split == "val":
+                    loss_sum += float(self.method.validation_loss(batch)) * len(batch.ids)
+                    images += len(batch.ids)
+                if batch.clean is not None:
+                    scores.update(self.method.predict(batch.image).argmax(1).cpu(), batch.clean.cpu(), batch.ids)
+            if images:
+                found["val"] = {"loss": loss_sum / images}
+            if split == watched and self.dataset.truth_is_clean(split):
+                tables = scores.compute()
+                found["looking_only"] = {
+                    "split": split,
+                    "jac": tables["jac"]["mean"],
+                    "dice": tables["dice"]["mean"],
+                }
+        self.method.train()
+        return found
+
+    def _kept_batches(self, split: str) -> DataLoader[Batch]:
+        if not hasattr(self, "_loaders"):
+            self._loaders: dict[str, DataLoader[Batch]] = {}
+        if split not in self._loaders:
+            self._loaders[split] = self.evaluation_batches(split)
+        return self._loaders[split]
+
+
+class RunWriter(Checkpoint):  # a Checkpoint runs after the module has closed the epoch
+    """After each epoch: one line of metrics, then the checkpoints, each written whole or not at all."""
+
+    def __init__(self, out: Path, config: Config, *, log_lines: bool = False) -> None:
+        self.out = out
+        self.log_lines = log_lines
+        self.config = config
+        self.best: float | None = None
+        self.best_epoch = 0
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint that ``--resume`` continues from."""
+        return self.out / "checkpoints" / "last.ckpt"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Selection so far; travels in the checkpoint."""
+        return {"best": self.best, "best_epoch": self.best_epoch}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Selection so far, from the checkpoint."""
+        self.best, self.best_epoch = state_dict["best"], state_dict["best_epoch"]
+
+    def on_train_start(self, trainer: lit.Trainer, pl_module: lit.LightningModule) -> None:
+        """Drop lines of epochs that will be run again."""
+        if trainer.is_global_zero:
+            lines = read_metrics(self.out)
+            kept = [line for line in lines if line["epoch"] <= trainer.current_epoch]
+            write_bytes(self.out / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def on_train_epoch_end(self, trainer: lit.Trainer, pl_module: lit.LightningModule) -> None:
+        """Write the epoch."""
+        assert isinstance(pl_module, Engine)
+        record = pl_module.epoch_record
+        loss = record.get("val", {}).get("loss")
+        improved = loss is None or self.config.selection == "last" or self.best is None or loss < self.best
+        if improved:
+            self.best, self.best_epoch = loss, record["epoch"]
+        temporary = self.last.with_name(".writing.ckpt")
+        try:
+            trainer.save_checkpoint(temporary)
+            if trainer.is_global_zero:
+                _flush(temporary)
+                with (self.out / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(record) + "\n")
+                os.replace(temporary, self.last)
+                if improved:
+                    _link(self.last, self.last.with_name("best.ckpt"))
+                if self.log_lines:
+                    print(epoch_line(record, self.config.epochs), file=sys.stderr, flush=True)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise TrainingError(
+                f"cannot save epoch {record['epoch']} in {self.out}: {error.strerror or error}; "
+                "the last good checkpoint is kept"
+            ) from error
+
+
+class ProgressWithDiagonal(TQDMProgressBar):
+    """Lightning's bar with the loss and the current diagonal of T_C."""
+
+    def get_metrics(self, trainer: lit.Trainer, pl_module: lit.LightningModule) -> dict[str, Any]:
+        """What stands behind the bar."""
+        shown = super().get_metrics(trainer, pl_module)
+        shown.pop("v_num", None)
+        assert isinstance(pl_module, Engine)
+        matrix = pl_module.method.matrices().get("class_transition")
+        if matrix is not None:
+            shown["T_C"] = " ".join(f"{value:.2f}" for value in matrix.detach().diagonal().tolist())
+        return shown
+
+
+def train(config: Config, out: Path, *, resume: bool = False, progress: bool = True) -> dict[str, Any] | None:
+    """Train, select, evaluate on the test split, and fill the run folder; returns ``results.json``.
+
+    On several processes only the first evaluates and writes; the others return None.
+    """
+    config = config.resolved()
+    torch_threads(config.threads)
+    dataset = open_dataset(config.data)
+    first = int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
+    torch.manual_seed(config.seed)
+    method = build_method(config, num_classes=dataset.labels.num_classes, channels=dataset.channels)
+    if first:
+        check(dataset)
+        _prepare_folder(out, config, resume=resume)
+    _quieten_lightning()
+    # A bar in a log file is noise; a line per epoch is not.
+    engine = Engine(method, config, dataset)
+    writer = RunWriter(out, config, log_lines=progress and not sys.stderr.isatty())
+    trainer = _trainer(config, out, writer, progress=progress)
+    checkpoint = str(writer.last) if resume and writer.last.is_file() else None
+    if config.compile:
+        method.model.compile()
+    started, clock = datetime.now(UTC), time.perf_counter()
+    try:
+        trainer.fit(engine, ckpt_path=checkpoint, weights_only=True if checkpoint else None)
+    except SystemExit:
+        if trainer.interrupted:
+            raise KeyboardInterrupt from None
+        raise
+    if not trainer.is_global_zero:
+        return None
+    seconds = sum(line["seconds"] for line in read_metrics(out))
+    about = {"started": started.isoformat(timespec="seconds"), "seconds": seconds}
+    results = _finish(engine, writer, out, about)
+    results["seconds_with_evaluation"] = time.perf_counter() - clock
+    write_json(out / "results.json", results)
+    return results
+
+
+def epoch_line(record: dict[str, Any], epochs: int) -> str:
+    """One epoch in one line of text.
+
+    >>> epoch_line({"epoch": 2, "train": {"loss": 0.51}, "val": {"loss": 0.4}, "seconds": 3.2}, 10)
+    'epoch 2/10  loss 0.5100  val 0.4000  3.2 s'
+    """
+    words = [f"epoch {record['epoch']}/{epochs}", f"loss {record['train']['loss']:.4f}"]
+    if "val" in record:
+        words.append(f"val {record['val']['loss']:.4f}")
+    if record.get("looking_only", {}).get("jac") is not None:
+        words.append(f"jac {record['looking_only']['jac']:.1f} ({record['looking_only']['split']}, for looking only)")
+    if record.get("transition_diagonal"):
+        words.append("T_C " + " ".join(f"{value:.2f}" for value in record["transition_diagonal"]))
+    return "  ".join([*words, f"{record['seconds']:.1f} s"])
+
+
+def read_metrics(out: Path) -> list[dict[str, Any]]:
+    """The lines of ``metrics.jsonl``, none if there is no such file."""
+    path = out / "metrics.jsonl"
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def noise_info(dataset: Dataset) -> dict[str, Any]:
+    """What `jcas corrupt` wrote about the noise of a dataset, empty if it did not make it."""
+    path = dataset.root / "noise.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _finish(engine: Engine, writer: RunWriter, out: Path, about: dict[str, Any]) -> dict[str, Any]:
+    """Evaluate the selected and the last epoch on the test split and write everything."""
+    config, dataset, method = engine.config, engine.dataset, engine.method.to(engine.device)
+    split = "test" if dataset.split("test") else "val"
+    if not dataset.split(split):
+        raise TrainingError(f"{dataset.root}: no test or val images to evaluate on; the model is in checkpoints/")
+    noise = noise_info(dataset)
+    last_scores, last_masks = score(method, dataset, split, config)
+    last_tables = last_scores.compute()
+    if writer.best_epoch != config.epochs:
+        stored = torch.load(out / "checkpoints" / "best.ckpt", map_location=engine.device, weights_only=True)
+        prefix = "method."
+        weights = {key.removeprefix(prefix): value for key, value in stored["state_dict"].items()}
+        method.load_state_dict(weights)
+        scores, masks = score(method, dataset, split, config)
+    else:
+        scores, masks = last_scores, last_masks
+    write_model(out, method, config, dataset.labels, dataset.channels)
+    write_json(out / "transition.json", transition_table(method.matrices(), noise))
+    write_masks(out / "masks", dataset.split(split), masks)
+    write_gallery(out, dataset, dataset.split(split), masks, scores)
+    return {
+        "version": __version__,
+        "commit": source_commit(),
+        "method": config.method,
+        "upper_bound": config.labels == "clean",
+        "options": config.options,
+        "encoder": config.encoder,
+        "noise": noise.get("noise"),
+        "noise_info": {key: noise[key] for key in ("class_noise_rate", "affinity_noise_rate") if key in noise},
+        "seed": config.seed,
+        "dataset": dataset.name,
+        "classes": list(dataset.labels.names),
+        "colours": [list(colour) for colour in dataset.labels.colours],
+        "split": split,
+        "truth": "clean" if dataset.truth_is_clean(split) else "masks",
+        **scores.compute(),
+        "selection": "last" if config.selection == "last" or not dataset.split("val") else config.selection,
+        "selected_epoch": writer.best_epoch,
+        "last_epoch": {"epoch": config.epochs, "dice": last_tables["dice"], "jac": last_tables["jac"]},
+        "peak_memory_mb": _peak_memory_mb(),
+        **about,
+    }
+
+
+def _trainer(config: Config, out: Path, writer: RunWriter, *, progress: bool) -> lit.Trainer:
+    callbacks: list[Callback] = [writer]
+    bar = progress and sys.stderr.isatty()
+    if bar:
+        callbacks.append(ProgressWithDiagonal())
+    parallel = config.devices > 1 or config.nodes > 1 or "WORLD_SIZE" in os.environ
+    # A matrix or a feature head that the warm-up does not touch has no gradient in those steps.
+    strategy = DDPStrategy(find_unused_parameters=True) if parallel else "auto"
+    return lit.Trainer(
+        accelerator=config.device,
+        devices=config.devices,
+        num_nodes=config.nodes,
+        strategy=strategy,
+        precision=config.precision,
+        max_epochs=config.epochs,
+        logger=TensorBoardLogger(str(out), name="tensorboard", version=""),
+        callbacks=callbacks,
+        enable_model_summary=False,
+        enable_progress_bar=bar,
+        use_distributed_sampler=False,  # ours shards global batches
+        num_sanity_val_steps=0,
+        log_every_n_steps=1,
+        default_root_dir=str(out),
+    )
+
+
+def _prepare_folder(out: Path, config: Config, *, resume: bool) -> None:
+    if resume:
+        if not (out / "config.yaml").is_file():
+            raise ValueError(f"{out}: nothing to resume (no config.yaml)")
+    elif out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out}: exists and is not empty; choose another --out or continue with --resume")
+    (out / "checkpoints").mkdir(parents=True, exist_ok=True)
+    write_bytes(out / "config.yaml", config.to_yaml().encode())
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a finished file a second name (a copy where the file system has no links), replacing an older one."""
+    temporary = target.with_name(f".{target.name}.new")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(source, temporary)
+    except OSError:
+        shutil.copyfile(source, temporary)
+    os.replace(temporary, target)
+
+
+def _peak_memory_mb() -> float:
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def _quieten_lightning() -> None:
+    """Its advice on workers and its start-up banner tell our users nothing they can act on."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in (".*does not have many workers.*", ".*log_every_n_steps.*", ".*LeafSpec.*"):
+        warnings.filterwarnings("ignore", message)
+    with contextlib.suppress(AttributeError):
+        logging.getLogger("lightning.fabric").setLevel(logging.WARNING)

@@ -1,0 +1,86 @@
+"""Pictures of a run: predicted masks at full size, and a small gallery for the report."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from jcas.data import Dataset, Record, write_mask
+from jcas.data.resize import resize_image, resize_labels
+from jcas.metrics import SegmentationScores
+from jcas.run import write_json
+
+GALLERY_IMAGES = 24
+GALLERY_SIDE = 256  # pixels of the longer side
+
+
+def write_masks(folder: Path, records: Sequence[Record], masks: Mapping[str, Tensor]) -> None:
+    """One PNG per image; the slices of a volume go back into one NIfTI file with the volume's affine."""
+    folder.mkdir(parents=True, exist_ok=True)
+    volumes: dict[Path, list[Record]] = defaultdict(list)
+    for record in records:
+        if record.slice_index is None:
+            write_mask(folder / f"{record.id}.png", masks[record.id])
+        else:
+            volumes[record.image].append(record)
+    for image, slices in volumes.items():
+        slices.sort(key=lambda record: record.slice_index or 0)
+        write_mask(folder / image.name, torch.stack([masks[record.id] for record in slices], dim=-1), like=image)
+
+
+def write_gallery(
+    out: Path, dataset: Dataset, records: Sequence[Record], masks: Mapping[str, Tensor], scores: SegmentationScores
+) -> None:
+    """Images from the worst to the best, evenly spread, with their given, true and predicted labels."""
+    jac: dict[str, Any] = {str(row["id"]): row["jac"] for row in scores.per_image()}
+    means = {name: table["mean"] for name, table in jac.items()}
+    ranked = sorted(records, key=lambda record: (means[record.id] is None, means[record.id] or 0.0, record.id))
+    count = min(GALLERY_IMAGES, len(ranked))
+    chosen = [ranked[round(i * (len(ranked) - 1) / max(count - 1, 1))] for i in range(count)]
+    folder = out / "gallery"
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = []
+    for number, record in enumerate(chosen):
+        sample = dataset.load(record, clean=True)
+        stem = f"{number:03d}_{re.sub(r'[^A-Za-z0-9_-]+', '_', record.id)}"
+        layers = {"given": sample.noisy, "predicted": masks[record.id]}
+        if record.clean is not None and sample.clean is not None:
+            layers["clean"] = sample.clean
+        files = {"image": f"{stem}_image.jpg"}
+        size = _small(sample.image.shape[1:])
+        _save_image(folder / files["image"], resize_image(sample.image, size))
+        for layer, labels in layers.items():
+            files[layer] = f"{stem}_{layer}.png"
+            write_mask(folder / files[layer], resize_labels(labels.to(torch.uint8), size))
+        entries.append({"id": record.id, "split": record.split, "jac": means[record.id], "files": files})
+    write_json(folder / "gallery.json", entries)
+
+
+def overlay(image: Tensor, mask: Tensor, colours: Sequence[Sequence[int]], *, opacity: float = 0.5) -> Image.Image:
+    """The image with its foreground classes tinted."""
+    grey_or_rgb = image if image.shape[0] == 3 else image[:1].expand(3, -1, -1)
+    pixels = grey_or_rgb.permute(1, 2, 0).numpy() * 255
+    palette = np.zeros((256, 3))
+    palette[: len(colours)] = colours
+    foreground = (mask.numpy() > 0) & (mask.numpy() < len(colours))
+    blend = np.where(foreground[..., None], (1 - opacity) * pixels + opacity * palette[mask.numpy()], pixels)
+    return Image.fromarray(blend.clip(0, 255).astype(np.uint8))
+
+
+def _small(size: Sequence[int]) -> tuple[int, int]:
+    scale = min(1.0, GALLERY_SIDE / max(size))
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+
+
+def _save_image(path: Path, image: Tensor) -> None:
+    rgb = image if image.shape[0] == 3 else image[:1].expand(3, -1, -1)
+    pixels = (rgb.permute(1, 2, 0).clamp(0, 1) * 255).round().to(torch.uint8).numpy()
+    Image.fromarray(pixels).save(path, quality=88)

@@ -1,0 +1,76 @@
+"""From a trained method to masks at the size of the images, and to scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from monai.inferers import sliding_window_inference
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+from torch.nn import functional
+
+from jcas.config import Config
+from jcas.data import Dataset, Record
+from jcas.data.resize import resize_image
+from jcas.methods import Method
+from jcas.metrics import SegmentationScores
+
+LARGEST_WHOLE = 1024
+"""Images that no config resizes and that are larger than this on a side go through in windows."""
+
+WINDOW, OVERLAP = (512, 512), 0.25
+
+
+@torch.inference_mode()
+def probabilities(method: Method, image: Tensor, config: Config) -> Tensor:  # (channels, H, W) -> (C, H, W)
+    """Clean-class probabilities of one image at its own size, prepared as in training.
+
+    With ``size`` the image is resized and the result resized back. With ``crop``, and for very large images, windows
+    slide over the image and their overlaps are blended.
+    """
+    device = next(method.parameters()).device
+    prepared = image if config.size is None else resize_image(image, config.size)
+    window = config.crop or (WINDOW if max(prepared.shape[1:]) > LARGEST_WHOLE else None)
+    batch = prepared[None].to(device)
+    if window is not None and any(side > limit for side, limit in zip(prepared.shape[1:], window, strict=True)):
+        probs = sliding_window_inference(batch, window, 4, method.predict, overlap=OVERLAP, mode="gaussian")
+        assert isinstance(probs, Tensor)
+    else:
+        probs = method.predict(batch)
+    if probs.shape[2:] != image.shape[1:]:
+        probs = functional.interpolate(probs, size=tuple(image.shape[1:]), mode="bilinear", align_corners=False)
+    return probs[0].float().cpu()
+
+
+def predict_records(
+    method: Method, dataset: Dataset, records: Iterable[Record], config: Config
+) -> Iterator[tuple[Record, Tensor, Tensor]]:
+    """For each record: itself, its predicted mask (H, W) and its true mask (the given one where there is no other)."""
+    method.eval()
+    for record in records:
+        sample = dataset.load(record, clean=True)
+        assert sample.clean is not None
+        yield record, probabilities(method, sample.image, config).argmax(0), sample.clean
+
+
+def score(
+    method: Method, dataset: Dataset, split: str, config: Config, *, surface: bool = False, progress: bool = False
+) -> tuple[SegmentationScores, dict[str, Tensor]]:
+    """Scores of a split at the images' own size, and the predicted masks by image id."""
+    scores = SegmentationScores(dataset.labels, surface=surface)
+    masks: dict[str, Tensor] = {}
+    records = dataset.split(split)
+    shown = track(
+        predict_records(method, dataset, records, config),
+        total=len(records),
+        description=f"scoring {dataset.name}",
+        console=Console(stderr=True),
+        transient=True,
+        disable=not progress,
+    )
+    for record, predicted, truth in shown:
+        scores.update(predicted, truth, record.id)
+        masks[record.id] = predicted.to(torch.uint8)
+    return scores, masks
