@@ -1,0 +1,109 @@
+"""The loss of JCAS is the sum that the paper writes, put together here by hand from the functions of `jcas.core`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from jcas.core import (
+    Affinity,
+    class_affinity_consistency,
+    corrected_affinity_loss,
+    corrected_cross_entropy,
+    refine,
+    volume,
+)
+from jcas.methods.jcas import JCAS
+from jcas.models import build_model
+from jcas.schema import Batch
+
+CLASSES, SIZE = 3, (48, 40)
+
+
+def batch() -> Batch:
+    noisy = torch.randint(0, CLASSES, (2, *SIZE))
+    noisy[:, :8] = 255
+    return Batch(image=torch.rand(2, 1, *SIZE), noisy=noisy, ids=("a", "b"))
+
+
+def method(preset: str) -> JCAS:
+    """After its warm-up, with matrices and a prior that no symmetry hides."""
+    options = JCAS.model_options("tiny", preset=preset)
+    jcas = JCAS(build_model("tiny", num_classes=CLASSES, channels=1, **options), CLASSES, preset=preset, warmup=1)
+    jcas.start_epoch(1)
+    with torch.no_grad():
+        jcas.class_matrix.weight.normal_()
+        jcas.affinity_matrix.weight.normal_()
+        jcas.prior.copy_(torch.tensor([0.7, 0.2, 0.1]))
+    return jcas.eval()  # the same statistics in both passes
+
+
+def at(maps: Tensor, size: tuple[int, ...]) -> Tensor:
+    return interpolate(maps, size=size, mode="bilinear", align_corners=False)
+
+
+def nearest(labels: Tensor, size: tuple[int, ...]) -> Tensor:
+    return interpolate(labels[:, None].float(), size=size, mode="nearest-exact")[:, 0].long()
+
+
+def pair_terms(features: Tensor, coarse: Tensor, data: Batch, pairs: Tensor, *, cosine: bool) -> tuple[Tensor, Tensor]:
+    """What DAR adds to the logits on the affinity grid, and the corrected pair loss there."""
+    affinity, grid = Affinity(features), tuple(features.shape[2:])
+    on_grid = at(coarse, grid)
+    change = refine(on_grid, affinity, cosine_reverse=cosine) - on_grid
+    return change, corrected_affinity_loss(affinity, nearest(data.noisy, grid), pairs)
+
+
+def test_corrected_joint_loss_is_the_papers_sum():
+    jcas, data = method("corrected"), batch()
+    output, transition, pairs = jcas.model(data.image), jcas.class_matrix(), jcas.affinity_matrix()
+
+    def class_term(logits: Tensor) -> Tensor:
+        return corrected_cross_entropy(at(logits, SIZE).softmax(1), data.noisy, transition)
+
+    change, pair_loss = pair_terms(output.features, output.logits, data, pairs, cosine=True)
+    expected = (
+        class_term(output.logits + at(change, tuple(output.logits.shape[2:])))
+        + class_term(output.logits)
+        + 0.1 * class_term(output.auxiliary.logits)
+        + pair_loss
+        + 1e-3 * volume(transition)
+        + 0.01 * class_affinity_consistency(transition, pairs, jcas.prior)
+    )
+    assert jcas(data)["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_released_joint_loss_is_the_released_sum():
+    jcas, data = method("released"), batch()
+    output, transition, pairs = jcas.model(data.image), jcas.class_matrix(), jcas.affinity_matrix()
+
+    def class_term(logits: Tensor) -> Tensor:
+        return corrected_cross_entropy(at(logits, SIZE).softmax(1), data.noisy, transition)
+
+    main, auxiliary = (
+        (at(each.logits, (64, 64)), *pair_terms(at(each.features, (64, 64)), each.logits, data, pairs, cosine=False))
+        for each in (output, output.auxiliary)
+    )
+    crossed = pairs[[1, 0]][:, [1, 0]]
+    expected = (
+        class_term(main[0] + main[1])
+        + class_term(output.logits)
+        + 0.1 * class_term(auxiliary[0] + auxiliary[1])
+        + 0.1 * main[2]
+        + 1.0 * auxiliary[2]
+        + 0.5 * (volume(transition) + volume(pairs))
+        + 0.01 * class_affinity_consistency(transition, crossed, jcas.prior)
+    )
+    assert jcas(data)["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("preset", ["corrected", "released"])
+def test_an_ignored_image_adds_nothing(preset: str):
+    jcas, data = method(preset), batch()
+    data.noisy[1] = 255
+    alone = Batch(image=data.image[:1], noisy=data.noisy[:1], ids=("a",))
+    both, first = jcas(data), jcas(alone)
+    for name, value in first.items():
+        assert both[name].item() == pytest.approx(value.item(), rel=1e-5), name
