@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[1]
 MAY_SEE: dict[str, set[str]] = {
     "__init__": {"version"},
     "version": set(),
-    "failures": set(),
     "schema": set(),
     "core": set(),
     "noise": {"core"},
