@@ -86,9 +86,7 @@ class SegmentationScores:
         """Add one image or one batch of images."""
         predicted, truth = torch.as_tensor(predicted), torch.as_tensor(truth)
         if predicted.shape != truth.shape:
-            raise ValueError(
-                f"predicted is {tuple(predicted.shape)} but truth is {tuple(truth.shape)}, ids {ids!r}"
-            )
+            raise ValueError(f"predicted is {tuple(predicted.shape)} but truth is {tuple(truth.shape)}, ids {ids!r}")
         if isinstance(ids, str) or predicted.ndim == 2:
             predicted, truth = predicted[None], truth[None]
         names = (ids,) if isinstance(ids, str) else tuple(ids)
@@ -99,9 +97,7 @@ class SegmentationScores:
 
     def merge(self, other: SegmentationScores) -> None:
         """Take over the images of another collector, for example of another process."""
-        ours, theirs = (
-            (s.labels.names, s.labels.ignore, s.surface, s.spacing, s.tolerance) for s in (self, other)
-        )
+        ours, theirs = ((s.labels.names, s.labels.ignore, s.surface, s.spacing, s.tolerance) for s in (self, other))
         if ours != theirs:
             raise ValueError(f"scores of different settings cannot be merged: {ours!r} and {theirs!r}")
         for name, counts in other._images.items():
@@ -144,11 +140,12 @@ class SegmentationScores:
     def _count(self, predicted: Tensor, truth: Tensor, name: str) -> _ImageCounts:
         classes = self.labels.num_classes
         judged = truth != self.labels.ignore
-        for kind, values in (("predicted", predicted[judged]), ("truth", truth[judged])):
+        kept = {"predicted": predicted[judged], "truth": truth[judged]}
+        for kind, values in kept.items():
             if values.numel() and (values.min() < 0 or values.max() >= classes):
                 wrong = values[(values < 0) | (values >= classes)][0].item()
                 raise ValueError(f"{kind} label {wrong} in image {name!r} is not one of 0..{classes - 1}")
-        pairs = truth[judged] * classes + predicted[judged]
+        pairs = kept["truth"] * classes + kept["predicted"]
         confusion = torch.bincount(pairs, minlength=classes**2).view(classes, classes).cpu().numpy()
         surface = self._surface_scores(predicted, truth, judged, confusion) if self.surface else {}
         return _ImageCounts(confusion, surface)
@@ -162,9 +159,7 @@ class SegmentationScores:
             values: tuple[float | None, float | None, float | None] = (None, None, 0.0 if is_true else None)
             if is_true and is_predicted:
                 masks = [((image == index) & judged)[None, None] for image in (predicted, truth)]
-                hd95 = compute_hausdorff_distance(
-                    *masks, include_background=True, percentile=95, spacing=self.spacing
-                )
+                hd95 = compute_hausdorff_distance(*masks, include_background=True, percentile=95, spacing=self.spacing)
                 assd = compute_average_surface_distance(
                     *masks, include_background=True, symmetric=True, spacing=self.spacing
                 )

@@ -19,6 +19,7 @@ from jcas.report import build_report
 from jcas.report.charts import Series, line_chart, nice_ticks
 from jcas.report.collect import read_run
 from jcas.report.page import embed_json
+from jcas.report.training import run_names
 from jcas.schema import LabelSpace
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
@@ -92,8 +93,9 @@ def write_run(
         scores.update(predicted, truth, image_id)
         kinds = {"image": "jpg", "given": "png", "clean": "png", "predicted": "png"}
         files = {kind: f"{stem}_{kind}.{ending}" for kind, ending in kinds.items()}
-        jac = scores.per_image()[-1]["jac"]["mean"]
-        entries.append({"id": image_id, "split": "test", "jac": jac, "files": files})
+        entries.append({"id": image_id, "split": "test", "files": files})
+    for entry, row in zip(entries, scores.per_image(), strict=True):
+        entry["jac"] = row["jac"]["mean"]
     (gallery / "gallery.json").write_text(json.dumps(entries), encoding="utf-8")
 
     table, selected = scores.compute(), max(1, int(epochs * 0.6))
@@ -371,10 +373,14 @@ def test_same_runs_give_the_same_bytes_and_no_leftovers(two_runs: list[Path], tm
     assert sorted(file.name for file in tmp_path.iterdir()) == ["one.html", "two.html"]
 
 
-def test_equal_runs_get_different_names(tmp_path: Path):
-    runs = [write_run(tmp_path / name, images=1) for name in ("a", "b")]
-    page = Page(build_report(runs, tmp_path / "report.html"))
-    assert {row[0] for row in page.rows} >= {"jcas, a", "jcas, b"}
+def test_runs_get_the_shortest_names_that_differ(tmp_path: Path):
+    settings = (("a", "jcas", 0), ("b", "jcas", 0), ("c", "volmin", 0), ("d", "volmin", 1), ("e", "baseline", 0))
+    runs = [
+        read_run(write_run(tmp_path / name, method=method, seed=seed, images=1, epochs=1))
+        for name, method, seed in settings
+    ]
+    assert run_names(runs) == ["jcas, a", "jcas, b", "volmin, seed 0", "volmin, seed 1", "baseline"]
+    assert run_names([runs[0], runs[0]]) == ["jcas (1)", "jcas (2)"]
 
 
 def test_folder_without_results_is_refused(tmp_path: Path):

@@ -82,7 +82,7 @@ def _size_and_image(image_file: Path | None, picture: Picture) -> tuple[tuple[in
     size = _thumbnail_size(image.size)
     small = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
-    small.save(buffer, format="WEBP", quality=78, method=3)
+    small.save(buffer, format="WEBP", quality=78, method=2)
     return size, buffer.getvalue()
 
 
@@ -132,5 +132,5 @@ def _palette_png(ids: NDArray[np.uint8], colours: Sequence[tuple[int, int, int]]
     image = Image.fromarray(ids.astype(np.uint8)).convert("P")
     image.putpalette([value for colour in colours for value in colour])
     buffer = io.BytesIO()
-    image.save(buffer, format="PNG", transparency=0, optimize=True)
+    image.save(buffer, format="PNG", transparency=0)
     return buffer.getvalue()

@@ -94,19 +94,21 @@ def build_report(runs: Sequence[Path], out: Path, *, title: str = "Segmentation 
 def run_names(runs: Sequence[Run]) -> list[str]:
     """The shortest names that tell the runs apart: method, then noise, seed and folder where needed."""
     parts: list[Callable[[Run], str]] = [
-        lambda run: run.method,
         lambda run: run.noise or "no noise",
         lambda run: f"seed {run.seed}",
         lambda run: run.folder.name,
     ]
-    names = [""] * len(runs)
+    names = [run.method for run in runs]
     for part in parts:
-        if len(set(names)) == len(runs) and all(names):
-            break
-        values = [part(run) for run in runs]
-        if len(set(values)) > 1 or not all(names):
-            names = [f"{name}, {value}" if name else value for name, value in zip(names, values, strict=True)]
-    if len(set(names)) < len(runs):
+        alike: dict[str, list[int]] = {}
+        for position, name in enumerate(names):
+            alike.setdefault(name, []).append(position)
+        for name, group in alike.items():
+            values = [part(runs[position]) for position in group]
+            if len(set(values)) > 1:
+                for position, value in zip(group, values, strict=True):
+                    names[position] = f"{name}, {value}"
+    if len(set(names)) < len(runs):  # the same folder given twice
         names = [f"{name} ({position})" for position, name in enumerate(names, start=1)]
     return names
 
@@ -181,21 +183,22 @@ def _curve(run: Run, *path: str | int) -> tuple[tuple[float, float | None], ...]
 
 def _shared_charts(runs: Sequence[Run], names: Sequence[str]) -> list[Chart]:
     """Loss and Jaccard of all runs in the same axes."""
-    losses, scores, splits = [], [], set()
+    training, validation, scores, splits = [], [], [], set()
     for position, (run, name) in enumerate(zip(runs, names, strict=True)):
         colour, mark = position % COLOURS, run.selected.epoch
-        losses.append(Series(f"{name}, training", _curve(run, "train", "loss"), colour))
-        losses.append(Series(f"{name}, validation", _curve(run, "val", "loss"), colour, dashed=True, mark=mark))
+        training.append(Series(f"{name}, training", _curve(run, "train", "loss"), colour))
+        validation.append(Series(f"{name}, validation", _curve(run, "val", "loss"), colour, dashed=True, mark=mark))
         looked_at = tuple(point for point in _curve(run, "looking_only", "jac") if point[1] is not None)
         scores.append(Series(name, looked_at, colour, mark=mark))
         splits |= {epoch["looking_only"]["split"] for epoch in run.epochs if epoch.get("looking_only")}
+    # Two runs share one picture; the lines of more would hide each other.
+    if len(runs) <= 2:
+        losses = {"Loss": [line for pair in zip(training, validation, strict=True) for line in pair]}
+    else:
+        losses = {"Training loss": training, "Validation loss": validation}
+    note = "On the labels as given. The ring is the epoch that was selected."
     charts = (
-        line_chart(
-            "Loss",
-            losses,
-            x_label="epoch",
-            note="Both on the labels as given. The ring is the epoch that was selected.",
-        ),
+        *(line_chart(title, lines, x_label="epoch", note=note) for title, lines in losses.items()),
         line_chart(
             f"Mean Jaccard on {' and '.join(sorted(splits))}, %",
             scores,
