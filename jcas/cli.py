@@ -29,6 +29,7 @@ console = Console(stderr=True)
 DataFolder = Annotated[Path, typer.Argument(help="Dataset folder: images/, masks/, optional clean/, split.csv ...")]
 RunFolder = Annotated[Path, typer.Argument(help="Run folder of `jcas train`.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
+_INTERRUPTED = 130
 EXAMPLE = "\n\n[dim]Example:[/dim]\n\n"
 
 
@@ -339,16 +340,15 @@ def _pseudo_labels(source: Path, data: Path) -> Any:
     def predictor(image: Tensor) -> np.ndarray:
         return probabilities(trained.method, image, trained.config).argmax(0).numpy().astype(np.uint8)
 
-    return NOISES["pseudo"](trained.labels.num_classes, predictor=predictor, source=str(source))  # type: ignore[call-arg]
+    return NOISES["pseudo"](num_classes=trained.labels.num_classes, predictor=predictor, source=str(source))  # type: ignore[call-arg]
 
 
 def main() -> None:
     """Entry point of the ``jcas`` command."""
     try:
         code = app(standalone_mode=False)
-    except KeyboardInterrupt:
-        _complain("stopped; a training run continues from its last epoch with --resume")
-        code = 130
+        if code == _INTERRUPTED:  # typer's word for a KeyboardInterrupt
+            _complain("stopped; a training run continues from its last epoch with --resume")
     except (ValueError, OSError, RuntimeError) as error:
         if not _is_users(error):
             raise

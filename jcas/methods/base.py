@@ -37,7 +37,7 @@ class Method(nn.Module):
 
     @classmethod
     def model_options(cls, encoder: str, **options: Any) -> dict[str, Any]:
-        """What this method, built with these options, wants `build_model` to add to a plain segmenter on ``encoder``."""
+        """What this method, built with these options, wants `build_model` to add to a plain segmenter."""
         return {}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:

@@ -1,0 +1,270 @@
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from jcas.config import Config, make_config, read_values
+from jcas.corrupt import corrupt
+from jcas.data import open_dataset
+from jcas.data.synthetic import write_dataset
+from jcas.engine import Engine, TrainingError, read_metrics, train
+from jcas.run import build_method, read_run
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory) -> Path:
+    """24 scenes of 48 x 64 with symmetric noise: 14 train, 4 val, 6 test."""
+    folder = tmp_path_factory.mktemp("data")
+    truth = write_dataset(folder / "truth", count=24, size=(48, 64), seed=3, domain="source")
+    return corrupt(truth, noise="symmetric", parameters={"rate": 0.3}, out=folder / "noisy", progress=False)
+
+
+def small(data: Path, **changes) -> Config:
+    values = {"data": str(data), "epochs": 4, "batch_size": 4, "threads": 1, "options": {"warmup": 2}, **changes}
+    if values.get("method", "jcas") != "jcas" and "options" not in changes:
+        values["options"] = {}
+    return make_config(values)
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return read_run(run).method.state_dict()
+
+
+def without_seconds(run: Path) -> list[dict]:
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in read_metrics(run)]
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
+
+
+@pytest.fixture(scope="module")
+def finished(noisy, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "jcas"
+    train(small(noisy), out, progress=False)
+    return out
+
+
+def test_run_folder_holds_what_others_rely_on(finished):
+    results = json.loads((finished / "results.json").read_text())
+    for key in ("method", "noise", "seed", "dataset", "classes", "selected_epoch", "seconds", "peak_memory_mb"):
+        assert key in results, key
+    assert results["method"] == "jcas" and results["noise"] == "symmetric" and results["truth"] == "clean"
+    foreground = results["classes"][1:]
+    for tables in (results, results["last_epoch"]):
+        for metric in ("dice", "jac"):
+            assert set(tables[metric]) == {*foreground, "mean"}
+            present = [tables[metric][name] for name in foreground if tables[metric][name] is not None]
+            assert math.isclose(tables[metric]["mean"], sum(present) / len(present))
+            assert 0 <= tables[metric]["mean"] <= 100
+    transition = json.loads((finished / "transition.json").read_text())
+    assert all(math.isclose(sum(row), 1, abs_tol=1e-5) for row in transition["class_transition"])
+    assert len(transition["affinity_transition"]) == 2 and math.isclose(sum(transition["prior"]), 1, abs_tol=1e-5)
+    assert transition["true_class_transition"][0][0] == pytest.approx(0.7)
+    assert len(list((finished / "masks").glob("*.png"))) == len(open_dataset(results_data(finished)).split("test"))
+    assert read_values(finished / "config.yaml")["epochs"] == 4
+    assert any((finished / "tensorboard").iterdir())
+
+
+def results_data(run: Path) -> str:
+    return yaml.safe_load((run / "config.yaml").read_text())["data"]
+
+
+def test_same_seed_same_weights_and_another_seed_others(noisy, finished, tmp_path):
+    train(small(noisy), tmp_path / "again", progress=False)
+    assert same(weights(finished), weights(tmp_path / "again"))
+    assert without_seconds(finished) == without_seconds(tmp_path / "again")
+    train(small(noisy, seed=1), tmp_path / "other", progress=False)
+    assert not same(weights(finished), weights(tmp_path / "other"))
+
+
+def run_until(epoch: int, config: Config, out: Path, *, how: int) -> None:
+    """Start a run in a process of its own and send it a signal once ``epoch`` epochs are written."""
+    path = out.parent / "config.yaml"
+    path.write_text(config.to_yaml())
+    command = [sys.executable, "-m", "jcas", "train", "--config", str(path), "--out", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while len(read_metrics(out)) < epoch and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(how)
+    _, error = process.communicate(timeout=60)
+    process_result[out] = (process.returncode, error)
+
+
+process_result: dict[Path, tuple[int, str]] = {}
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_killed_run_resumes_to_the_very_same_weights_and_metrics(noisy, tmp_path, epoch):
+    # dropout and augmentation draw random numbers; both stages of JCAS are crossed by the resumed part
+    config = small(noisy, augmentation="strong", epochs=8, options={"warmup": 3})
+    train(config, tmp_path / "straight", progress=False)
+    run_until(epoch, config, tmp_path / "killed", how=signal.SIGKILL)
+    done = len(read_metrics(tmp_path / "killed"))
+    assert epoch <= done < 8, "the run finished before it could be killed"
+    train(
+        make_config(read_values(tmp_path / "killed" / "config.yaml")), tmp_path / "killed", resume=True, progress=False
+    )
+    assert same(weights(tmp_path / "straight"), weights(tmp_path / "killed"))
+    assert without_seconds(tmp_path / "straight") == without_seconds(tmp_path / "killed")
+
+
+def test_ctrl_c_ends_cleanly_with_a_checkpoint(noisy, tmp_path):
+    config = small(noisy, epochs=40, watch="none")
+    run_until(1, config, tmp_path / "run", how=signal.SIGINT)
+    code, error = process_result[tmp_path / "run"]
+    assert code == 130 and "Traceback" not in error and "--resume" in error
+    assert (tmp_path / "run" / "checkpoints" / "last.ckpt").is_file()
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
+def test_selection_never_sees_clean_labels(noisy, tmp_path):
+    """Scrambling every true mask of train and val changes neither weights nor the selected epoch."""
+    import shutil
+
+    from jcas.data import read_mask, write_mask
+
+    scrambled = tmp_path / "scrambled"
+    shutil.copytree(noisy, scrambled)
+    dataset = open_dataset(scrambled)
+    for record in dataset.records:
+        if record.split != "test":
+            mask = read_mask(record.clean)
+            record.clean.unlink()
+            write_mask(record.clean, (mask + 1) % 4)
+    results = [train(small(data), tmp_path / name, progress=False) for name, data in (("a", noisy), ("b", scrambled))]
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert results[0]["selected_epoch"] == results[1]["selected_epoch"]
+    assert results[0]["jac"] == results[1]["jac"]
+
+
+def test_upper_bound_trains_on_clean_labels(noisy, tmp_path):
+    """... and noise on the training labels then does not matter."""
+    method, labels = "baseline", "clean"
+    first = train(small(noisy, method=method, labels=labels, selection="last"), tmp_path / "a", progress=False)
+    assert first["upper_bound"] and first["selected_epoch"] == 4
+    noisy_run = train(small(noisy, method=method, selection="last"), tmp_path / "b", progress=False)
+    assert not same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not noisy_run["upper_bound"]
+
+
+def test_least_noisy_validation_loss_selects_the_epoch(finished):
+    losses = [line["val"]["loss"] for line in read_metrics(finished)]
+    results = json.loads((finished / "results.json").read_text())
+    assert results["selected_epoch"] == losses.index(min(losses)) + 1
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_learning_rates_are_honoured_for_encoder_heads_and_matrices(noisy, optimizer):
+    config = small(
+        noisy,
+        optimizer=optimizer,
+        learning_rate=1e-3,
+        encoder_learning_rate=1e-4,
+        matrix_learning_rate=5e-2,
+        poly_power=1.0,
+    ).resolved()
+    dataset = open_dataset(noisy)
+    method = build_method(config, num_classes=4, channels=3)
+
+    class Steps:
+        estimated_stepping_batches = 10
+
+    engine = Engine(method, config, dataset)
+    engine._trainer = Steps()
+    made = engine.configure_optimizers()
+    groups = {group["name"]: group for group in made["optimizer"].param_groups}
+    assert {name: group["lr"] for name, group in groups.items()} == {"encoder": 1e-4, "heads": 1e-3, "matrices": 5e-2}
+    assert groups["matrices"]["weight_decay"] == 0
+    parameters = [id(p) for group in groups.values() for p in group["params"]]
+    assert len(parameters) == len(set(parameters)) == sum(p.requires_grad for p in method.parameters())
+    for _ in range(5):
+        made["optimizer"].step()
+        made["lr_scheduler"]["scheduler"].step()
+    assert groups["matrices"]["lr"] == pytest.approx(2.5e-2) and groups["encoder"]["lr"] == pytest.approx(5e-5)
+
+
+def test_a_loss_that_is_not_finite_names_the_images_and_keeps_the_checkpoint(noisy, tmp_path, monkeypatch):
+    from jcas.methods.baseline import Baseline
+
+    forward, epochs_seen = Baseline.forward, []
+
+    def poisoned(self, batch):
+        parts = forward(self, batch)
+        if len(read_metrics(tmp_path / "run")) == 2:
+            epochs_seen.append(batch.ids)
+            return {name: value * float("nan") for name, value in parts.items()}
+        return parts
+
+    monkeypatch.setattr(Baseline, "forward", poisoned)
+    with pytest.raises(TrainingError) as caught:
+        train(small(noisy, method="baseline"), tmp_path / "run", progress=False)
+    assert "loss is nan in epoch 3" in str(caught.value)
+    assert all(name in str(caught.value) for name in epochs_seen[0])
+    monkeypatch.undo()
+    assert len(read_metrics(tmp_path / "run")) == 2
+    train(small(noisy, method="baseline"), tmp_path / "run", resume=True, progress=False)
+    assert len(read_metrics(tmp_path / "run")) == 4
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint(noisy, tmp_path):
+    """A file size limit of the process makes the second checkpoint fail as a full disk does."""
+    code = f"""
+import resource, sys
+from pathlib import Path
+from jcas import engine
+from jcas.config import make_config, read_values
+real = engine._flush
+def shrink(path):
+    real(path)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+engine._flush = shrink
+import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sys.argv = ["jcas", "train", "--config", {str(tmp_path / "config.yaml")!r}, "--out", {str(tmp_path / "run")!r}]
+from jcas.cli import main
+main()
+"""
+    (tmp_path / "config.yaml").write_text(small(noisy, method="baseline").to_yaml())
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stderr
+    assert "cannot save epoch 2" in done.stderr and "the last good checkpoint is kept" in done.stderr
+    assert "Traceback" not in done.stderr
+    stored = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert stored["epoch"] == 0
+    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) == ["best.ckpt", "last.ckpt"]
+    train(small(noisy, method="baseline"), tmp_path / "run", resume=True, progress=False)
+    assert len(read_metrics(tmp_path / "run")) == 4
+
+
+def test_two_processes_match_one_on_the_same_global_batch(noisy, tmp_path):
+    """Gloo, two processes of batch 2 against one of batch 4: losses and matrices agree."""
+    runs = {}
+    for name, devices, batch in (("one", 1, 4), ("two", 2, 2)):
+        # 14 images = 3 full global batches and one of 2, which both divide evenly
+        config = small(noisy, devices=devices, batch_size=batch, device="cpu", epochs=3, selection="last")
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(config.to_yaml())
+        out = tmp_path / name
+        command = [sys.executable, "-m", "jcas", "train", "--config", str(path), "--out", str(out)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        assert done.returncode == 0, done.stderr
+        runs[name] = out
+    one, two = (read_metrics(run) for run in runs.values())
+    for left, right in zip(one, two, strict=True):
+        assert left["val"]["loss"] == pytest.approx(right["val"]["loss"], rel=2e-3)
+    transitions = [json.loads((run / "transition.json").read_text()) for run in runs.values()]
+    for key in ("class_transition", "affinity_transition", "prior"):
+        left, right = (torch.tensor(t[key]) for t in transitions)
+        assert torch.allclose(left, right, atol=2e-3), (key, left, right)
+    assert not torch.allclose(torch.tensor(transitions[0]["class_transition"])[0, 0], torch.tensor(0.7366), atol=1e-4)
