@@ -26,6 +26,7 @@ test: check
 
 bench: setup
 	$(BIN)/python benchmarks/affinity.py
+	$(BIN)/python benchmarks/step.py
 
 clean:
 	rm -rf $(VENV) demo runs benchmarks/out

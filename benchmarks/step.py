@@ -1,0 +1,118 @@
+"""What JCAS costs on top of plain cross-entropy: training step and inference, DeepLabV2-ResNet101, 256 x 320, batch 3.
+
+    python benchmarks/step.py                   # about 3 minutes on two idle cores
+
+Both sides run in turns in one process on the same batch, so that a slow moment of the machine hits both. Prints ratios
+of the medians and writes JSON. Goals: training at most 1.3x, inference with DAR at most 1.05x.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from jcas.methods import METHODS, Method
+from jcas.models import build_model
+from jcas.schema import Batch
+
+SEED, CLASSES = 0, 4
+TRAINING_GOAL, INFERENCE_GOAL = 1.3, 1.05
+
+
+def build(name: str, encoder: str, **options: object) -> Method:
+    torch.manual_seed(SEED)
+    cls = METHODS[name]
+    model = build_model(encoder, num_classes=CLASSES, channels=3, **cls.model_options(encoder, **options))
+    return cls(model, CLASSES, **options)
+
+
+def training_step(method: Method, batch: Batch) -> Callable[[], None]:
+    optimizer = torch.optim.SGD(
+        [{"params": group} for group in method.parameter_groups().values() if group], lr=1e-4, momentum=0.9
+    )
+    method.train()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        method(batch)["loss"].backward()
+        optimizer.step()
+
+    return step
+
+
+def inference(method: Method, batch: Batch) -> Callable[[], None]:
+    @torch.inference_mode()
+    def step() -> None:
+        method.eval()
+        method.predict(batch.image)
+
+    return step
+
+
+def in_turns(sides: dict[str, Callable[[], None]], repeats: int) -> dict[str, list[float]]:
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for round_number in range(repeats + 1):
+        for name, step in sides.items():
+            start = time.perf_counter()
+            step()
+            if round_number:  # the first round warms up
+                seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def measure(encoder: str, repeats: int) -> dict:
+    torch.manual_seed(SEED)
+    batch = Batch(image=torch.rand(3, 3, 256, 320), noisy=torch.randint(0, CLASSES, (3, 256, 320)), ids=("a", "b", "c"))
+    plain, jcas = build("baseline", encoder), build("jcas", encoder, warmup=0)
+    found: dict = {}
+    for kind, make in (("training", training_step), ("inference", inference)):
+        seconds = in_turns({"baseline": make(plain, batch), "jcas": make(jcas, batch)}, repeats)
+        medians = {name: statistics.median(values) for name, values in seconds.items()}
+        # Each round compares neighbours in time: the median of their ratios is steadier than the ratio of medians.
+        ratios = [b / a for a, b in zip(seconds["baseline"], seconds["jcas"], strict=True)]
+        found[kind] = {**medians, "ratio": statistics.median(ratios), "rounds": ratios}
+    return found
+
+
+def commit() -> str | None:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--encoder", default="resnet101")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out" / "step.json")
+    arguments = parser.parse_args()
+    result = {
+        "seed": SEED,
+        "commit": commit(),
+        "encoder": arguments.encoder,
+        "threads": torch.get_num_threads(),
+        **measure(arguments.encoder, arguments.repeats),
+    }
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"DeepLabV2-{arguments.encoder}, 256 x 320, batch 3, commit {result['commit']}, seed {SEED}")
+    print(f"{'':12}{'baseline s':>12}{'jcas s':>12}{'ratio':>10}{'goal':>10}")
+    missed = []
+    for kind, goal in (("training", TRAINING_GOAL), ("inference", INFERENCE_GOAL)):
+        side = result[kind]
+        print(f"{kind:12}{side['baseline']:12.2f}{side['jcas']:12.2f}{side['ratio']:9.3f}x{f'<= {goal}x':>10}")
+        if side["ratio"] > goal:
+            missed.append(kind)
+    if missed:
+        sys.exit(f"missed: {', '.join(missed)} (is the machine idle?)")
+
+
+if __name__ == "__main__":
+    main()
