@@ -27,7 +27,7 @@ MAY_SEE: dict[str, set[str]] = {
     "methods": {"core", "schema"},
     "corrupt": {"core", "data", "noise", "schema"},
     "report": {"schema", "version"},
-    "review": {"schema", "version"},
+    "review": {"data", "schema", "version"},
     # From config to engine each room sees those above it that it needs.
     "config": {"schema"},
     "run": {"config", "methods", "models", "schema", "version"},
