@@ -1,0 +1,122 @@
+import pytest
+import torch
+
+from jcas.core import class_to_affinity
+from jcas.methods import JCAS
+from jcas.methods.jcas import PRESETS
+from jcas.models import build_model
+from jcas.schema import Batch
+
+
+def build(encoder: str = "tiny", **options) -> JCAS:
+    torch.manual_seed(0)
+    model = build_model(encoder, num_classes=3, channels=3, **JCAS.model_options(encoder, **options))
+    return JCAS(model, 3, **options)
+
+
+def batch() -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    return Batch(
+        image=torch.rand(2, 3, 64, 64, generator=generator),
+        noisy=torch.randint(0, 3, (2, 64, 64), generator=generator),
+        ids=("a", "b"),
+    )
+
+
+def test_warm_up_is_the_baseline_and_believes_the_labels():
+    method = build(warmup=2)
+    method.start_epoch(1)
+    assert set(method(batch())) == {"loss", "class_loss", "auxiliary_loss"}
+    assert torch.equal(method.noise(), torch.eye(3))
+    method.start_epoch(2)
+    parts = method(batch())
+    assert {"affinity_loss", "coarse_loss", "consistency", "volume"} <= set(parts)
+    assert torch.equal(method.noise(), method.class_matrix())
+
+
+def test_prior_is_counted_from_the_predictions_of_the_last_warm_up_epoch():
+    method = build(warmup=2)
+    method.eval()
+    for epoch in (0, 1):
+        method.start_epoch(epoch)
+        method(batch())
+        method.end_epoch(epoch)
+    predicted = method.predict(batch().image).argmax(1)
+    expected = torch.bincount(predicted.flatten(), minlength=3) / predicted.numel()
+    assert torch.allclose(method.prior, expected.float(), atol=1e-6)
+    implied = class_to_affinity(method.class_matrix(), method.prior)
+    assert torch.allclose(method.affinity_matrix(), implied, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "gone"),
+    [
+        ({"affinity": False}, {"affinity_loss", "coarse_loss", "consistency"}),
+        ({"consistency_weight": 0.0}, {"consistency"}),
+        ({"correct_affinity": False}, {"consistency"}),
+        ({"correct_class": False}, {"volume", "consistency"}),
+    ],
+)
+def test_switches_take_their_terms_out(options, gone):
+    method = build(warmup=0, **options)
+    assert not gone & set(method(batch()))
+    assert gone <= set(build(warmup=0)(batch()))
+
+
+@pytest.mark.parametrize("switch", ["intra", "inter"])
+def test_reasoning_switches_change_the_prediction(switch):
+    both, one = build(warmup=0).eval(), build(warmup=0, **{switch: False}).eval()
+    one.load_state_dict(both.state_dict())
+    images = batch().image
+    assert not torch.allclose(both.predict(images), one.predict(images), atol=1e-4)
+    neither = build(warmup=0, intra=False, inter=False).eval()
+    neither.load_state_dict(both.state_dict())
+    coarse = both.model(images).logits
+    size = images.shape[2:]
+    upsampled = torch.nn.functional.interpolate(coarse, size=size, mode="bilinear", align_corners=False)
+    assert torch.allclose(neither.predict(images), upsampled.softmax(1), atol=1e-6)
+
+
+def test_without_pairs_no_feature_head_is_built():
+    assert build(affinity=False).model.features is None
+    assert build().model.features is not None
+
+
+def test_corrections_can_be_switched_off_separately():
+    method = build(warmup=0, correct_class=False)
+    assert torch.equal(method.noise(), torch.eye(3))
+    method = build(warmup=0, correct_affinity=False)
+    assert torch.equal(method.pair_noise(), torch.eye(2))
+
+
+def test_released_preset_keeps_the_quirks_that_change_numbers():
+    released, corrected = PRESETS["released"], PRESETS["corrected"]
+    assert (released.main_affinity_weight, released.auxiliary_affinity_weight) == (0.1, 1.0)
+    assert released.volume_weight == 0.5 and released.crossed_consistency and released.predict_both
+    assert (released.training_grid, released.test_grid) == ((64, 64), (32, 32))
+    assert corrected.free_affinity_matrix and not released.free_affinity_matrix
+    method = build("resnet18", preset="released", warmup=0)
+    parts = method(batch())
+    assert "auxiliary_affinity_loss" in parts
+    frozen = [name for name, p in method.model.encoder.named_parameters() if not p.requires_grad]
+    assert any(name.startswith("layer1") for name in frozen) and any(name.startswith("conv1") for name in frozen)
+    assert all(p.requires_grad for name, p in method.model.encoder.named_parameters() if "layer4.0.conv1" in name)
+    assert len(method.model.classifier.branches) == 2 and len(build("resnet18").model.classifier.branches) == 4
+    probs = method.eval().predict(batch().image)
+    assert torch.allclose(probs.sum(1), torch.ones(2, 64, 64), atol=1e-5)
+
+
+def test_released_prior_counts_the_noisy_labels():
+    method = build("resnet18", preset="released", warmup=1)
+    method.start_epoch(0)
+    method(batch())
+    method.end_epoch(0)
+    labels = torch.bincount(batch().noisy.flatten(), minlength=3) / batch().noisy.numel()
+    assert torch.allclose(method.prior, labels.float(), atol=1e-6)
+
+
+def test_unknown_preset_lists_the_presets():
+    with pytest.raises(ValueError, match="unknown preset 'official', choose one of corrected, released"):
+        build(preset="official")
+    with pytest.raises(ValueError, match="warmup must not be negative, got -1"):
+        build(warmup=-1)
