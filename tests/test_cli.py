@@ -1,0 +1,273 @@
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from jcas.cli import main
+from jcas.data import read_mask
+from jcas.data.synthetic import write_dataset
+
+
+def jcas(*arguments: object, capsys: pytest.CaptureFixture) -> tuple[int, str, str]:
+    """Run the command in this process; returns exit code, stdout and stderr."""
+    before, sys.argv = sys.argv, ["jcas", *map(str, arguments)]
+    try:
+        with pytest.raises(SystemExit) as stop:
+            main()
+    finally:
+        sys.argv = before
+    captured = capsys.readouterr()
+    return int(stop.value.code or 0), captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    return write_dataset(folder / "truth", count=12, size=(40, 48), seed=1, domain="source")
+
+
+@pytest.fixture(scope="module")
+def run(truth, tmp_path_factory) -> Path:
+    from jcas.config import make_config
+    from jcas.engine import train
+
+    out = tmp_path_factory.mktemp("cli_runs") / "baseline"
+    values = {"data": str(truth), "method": "baseline", "epochs": 1, "batch_size": 4, "threads": 1}
+    train(make_config(values), out, progress=False)
+    return out
+
+
+@pytest.fixture
+def broken(truth, tmp_path) -> Path:
+    """A copy of the dataset for a test to damage."""
+    return Path(shutil.copytree(truth, tmp_path / "broken"))
+
+
+COMMANDS = ["synth", "corrupt", "train", "evaluate", "predict", "report", "demo"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(command, capsys):
+    code, out, _ = jcas(command, "--help", capsys=capsys)
+    assert code == 0 and "Example" in out and f"jcas {command}" in out
+
+
+def test_the_road_from_drawing_to_masks(tmp_path, capsys):
+    (tmp_path / "small.yaml").write_text("epochs: 2\nbatch_size: 4\nthreads: 1\noptions: {warmup: 1}\n")
+    extras = ("--overlays", "--probabilities")
+    steps = [
+        ("synth", tmp_path / "truth", "--count", 10, "--size", 40, 48, "--seed", 2),
+        ("corrupt", tmp_path / "truth", "--noise", "pair_flip", "--set", "rate=0.2", "--out", tmp_path / "noisy"),
+        ("train", tmp_path / "noisy", "--config", tmp_path / "small.yaml", "--out", tmp_path / "run"),
+        ("evaluate", tmp_path / "run", "--surface", "--out", tmp_path / "scores.json"),
+        ("predict", tmp_path / "run", tmp_path / "truth" / "images", "--out", tmp_path / "masks", *extras),
+        ("report", tmp_path / "run"),
+        ("corrupt", tmp_path / "truth", "--noise", "sfda", "--source", tmp_path / "run", "--out", tmp_path / "sfda"),
+    ]
+    for step in steps:
+        code, _, err = jcas(*step, capsys=capsys)
+        assert code == 0, (step, err)
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert scores["jac"] == results["jac"], "evaluate repeats what training measured"
+    assert {"hd95", "assd", "nsd"} <= set(scores)
+    masks = sorted((tmp_path / "masks").glob("*.png"))
+    assert len(masks) == 10 and read_mask(masks[0]).shape == (40, 48)
+    assert len(list((tmp_path / "masks" / "overlays").glob("*.png"))) == 10
+    probs = np.load(next((tmp_path / "masks" / "probabilities").glob("*.npy")))
+    assert probs.shape == (4, 40, 48) and np.allclose(probs.astype(np.float32).sum(0), 1, atol=5e-3)
+    assert "<html" in (tmp_path / "run" / "report.html").read_text()[:200].lower()
+    predicted = read_mask(tmp_path / "run" / "masks" / masks_of_test(tmp_path / "run")[0])
+    assert predicted.max() < 4
+    noise = json.loads((tmp_path / "sfda" / "noise.json").read_text())
+    assert noise["noise"] == "pseudo" and noise["class_noise_rate"] > 0
+
+
+def masks_of_test(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "masks").iterdir())
+
+
+def test_predict_writes_a_volume_with_the_same_affine(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    affine = np.diag([1.5, 1.5, 8.0, 1.0])
+    for kind in ("images", "masks"):
+        (tmp_path / "data" / kind).mkdir(parents=True)
+        for case in range(4):
+            volume = rng.random((36, 44, 3)) * 900 if kind == "images" else rng.integers(0, 2, (36, 44, 3))
+            nibabel.save(
+                nibabel.Nifti1Image(volume.astype(np.int16), affine), tmp_path / "data" / kind / f"c{case}.nii.gz"
+            )
+    train = ("train", tmp_path / "data", "--method", "baseline", "--epochs", 1, "--threads", 1)
+    code, _, err = jcas(*train, "--out", tmp_path / "run", capsys=capsys)
+    assert code == 0, err
+    source = tmp_path / "data" / "images" / "c1.nii.gz"
+    code, _, err = jcas("predict", tmp_path / "run", source, "--out", tmp_path / "out", capsys=capsys)
+    assert code == 0, err
+    written = nibabel.load(tmp_path / "out" / "c1.nii.gz")
+    assert written.shape == (36, 44, 3) and np.array_equal(written.affine, affine)
+    volumes = list((tmp_path / "run" / "masks").glob("*.nii.gz"))
+    assert volumes and nibabel.load(volumes[0]).shape == (36, 44, 3)
+
+
+def test_predict_takes_any_size_and_large_images_in_windows(run, tmp_path, capsys):
+    big = tmp_path / "big.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (1100, 600, 3), np.uint8)).save(big)
+    code, _, err = jcas("predict", run, big, "--out", tmp_path / "out", capsys=capsys)
+    assert code == 0, err
+    assert read_mask(tmp_path / "out" / "big.png").shape == (1100, 600)
+
+
+def expect_one_line(result: tuple[int, str, str], *words: str) -> None:
+    code, _, err = result
+    assert code == 2, err
+    line = err.strip()
+    assert line.startswith("jcas: ") and "\n" not in line and "Traceback" not in line, err
+    for word in words:
+        assert word in line, (word, line)
+
+
+def train_on(folder: Path, out: Path, capsys, *more: object) -> tuple[int, str, str]:
+    flags = ("--method", "baseline", "--epochs", 1, "--threads", 1, "--out", out, *more)
+    return jcas("train", folder, *flags, capsys=capsys)
+
+
+def test_missing_folder(tmp_path, capsys):
+    expect_one_line(train_on(tmp_path / "nowhere", tmp_path / "run", capsys), "nowhere")
+    assert not (tmp_path / "run").exists()
+
+
+def first(folder: Path, kind: str) -> Path:
+    return sorted((folder / kind).iterdir())[0]
+
+
+def test_image_without_mask(broken, tmp_path, capsys):
+    missing = first(broken, "masks")
+    missing.unlink()
+    expect_one_line(train_on(broken, tmp_path / "run", capsys), missing.stem)
+
+
+def test_sizes_that_differ(broken, tmp_path, capsys):
+    path = first(broken, "masks")
+    Image.fromarray(np.zeros((7, 9), np.uint8)).save(path)
+    expect_one_line(train_on(broken, tmp_path / "run", capsys), path.name, "7", "9", "40", "48")
+
+
+def test_label_outside_the_classes(broken, tmp_path, capsys):
+    path = first(broken, "masks")
+    mask = np.array(Image.open(path))
+    mask[3, 3] = 9
+    Image.fromarray(mask.astype(np.uint8)).save(path)
+    expect_one_line(train_on(broken, tmp_path / "run", capsys), path.name, "label 9")
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
+def test_empty_class_list(broken, tmp_path, capsys):
+    (broken / "dataset.yaml").write_text("classes: []\n")
+    expect_one_line(train_on(broken, tmp_path / "run", capsys), "dataset.yaml", "classes")
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", None])
+def test_unreadable_or_truncated_image(broken, tmp_path, capsys, content):
+    path = first(broken, "images")
+    whole = path.read_bytes()
+    path.unlink()
+    path.write_bytes(whole[: len(whole) // 2] if content is None else content)
+    expect_one_line(train_on(broken, tmp_path / "run", capsys), path.name)
+
+
+def test_wrong_channel_count(broken, run, tmp_path, capsys):
+    path = first(broken, "images")
+    Image.fromarray(np.zeros((40, 48), np.uint8)).save(path)
+    expect_one_line(train_on(broken, tmp_path / "run", capsys), path.name, "channels")
+    expect_one_line(jcas("predict", run, path, "--out", tmp_path / "out", capsys=capsys), path.name, "1 channels", "3")
+    assert not (tmp_path / "out").exists()
+
+
+def test_run_folder_of_another_version(run, tmp_path, capsys):
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    old = Path(shutil.copytree(run, tmp_path / "old"))
+    with safe_open(old / "model.safetensors", framework="pt") as stored:
+        metadata = stored.metadata()
+        state = {key: stored.get_tensor(key) for key in stored.keys()}
+    save_file(state, old / "model.safetensors", metadata={**metadata, "format": "0"})
+    expect_one_line(jcas("evaluate", old, capsys=capsys), "old", "another version", "'0'", "'1'")
+    (old / "model.safetensors").write_bytes(b"junk")
+    expect_one_line(jcas("evaluate", old, capsys=capsys), "model.safetensors", "damaged")
+    expect_one_line(jcas("evaluate", tmp_path / "none", capsys=capsys), "not a finished run folder")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--epoch", "3"), ("--epoch", "--epochs")),
+        (("--method", "jcass"), ("jcass", "'jcas'")),
+        (("--encoder", "resnet102"), ("resnet102", "'resnet101'")),
+        (("--set", "warmupp=3"), ("warmupp", "'warmup'")),
+        (("--set", "warmup"), ("NAME=VALUE", "warmup")),
+        (("--selection", "best"), ("selection", "best")),
+        (("--learning-rate", "-1"), ("learning_rate", "-1")),
+        (("--config", "nowhere.yaml"), ("nowhere.yaml",)),
+    ],
+)
+def test_unknown_flags_and_values_name_the_nearest(truth, tmp_path, capsys, flags, words):
+    result = jcas("train", truth, "--out", tmp_path / "run", *flags, capsys=capsys)
+    expect_one_line(result, *words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_key_in_a_config_names_the_nearest(truth, tmp_path, capsys):
+    (tmp_path / "c.yaml").write_text("epochs: 3\nlearning_rat: 0.1\n")
+    result = jcas("train", truth, "--config", tmp_path / "c.yaml", "--out", tmp_path / "run", capsys=capsys)
+    expect_one_line(result, "c.yaml", "'learning_rat'", "'learning_rate'")
+
+
+def test_a_run_folder_is_never_overwritten(truth, run, tmp_path, capsys):
+    before = (run / "results.json").read_bytes()
+    expect_one_line(train_on(truth, run, capsys), "not empty", "--resume")
+    assert (run / "results.json").read_bytes() == before
+    expect_one_line(jcas("train", "--resume", "--out", tmp_path / "no", capsys=capsys), "nothing to resume")
+    expect_one_line(jcas("train", "--resume", "--out", run, "--epochs", 9, capsys=capsys), "--epochs")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--noise", "simetric"), ("simetric", "symmetric")),
+        (("--noise", "symmetric", "--set", "rate=1.5"), ("rate", "1.5")),
+        (("--noise", "symmetric", "--set", "rat=0.5"), ("rat", "rate")),
+        (("--noise", "sfda"), ("--source",)),
+        (("--noise", "matrix", "--matrix", "none.json"), ("none.json",)),
+    ],
+)
+def test_bad_noise_is_one_line_and_writes_nothing(truth, tmp_path, capsys, flags, words):
+    expect_one_line(jcas("corrupt", truth, *flags, "--out", tmp_path / "out", capsys=capsys), *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_evaluate_refuses_other_classes(run, broken, capsys):
+    (broken / "dataset.yaml").write_text("classes: [background, a, b, c]\n")
+    expect_one_line(jcas("evaluate", run, "--data", broken, capsys=capsys), "classes", "shaft")
+
+
+def test_version_is_printed(capsys):
+    from jcas import __version__
+
+    code, out, _ = jcas("--version", capsys=capsys)
+    assert code == 0 and out.strip() == __version__
+
+
+def test_reading_a_run_never_needs_the_network_or_imagenet(run):
+    from jcas.run import read_run
+
+    trained = read_run(run)
+    assert trained.config.pretrained is False or trained.config.pretrained is None
+    assert not trained.method.training
+    assert torch.isfinite(trained.method.predict(torch.rand(1, 3, 40, 48))).all()
