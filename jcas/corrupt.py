@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
@@ -24,6 +21,7 @@ from rich.progress import track
 from jcas.core import affinity_noise_rate, class_noise_rate, from_counts
 from jcas.data import files
 from jcas.data.dataset import SPLITS, Dataset, FileReader, Record
+from jcas.data.derived import file_name, file_suffix, link, write_description
 from jcas.data.layout import open_dataset
 from jcas.noise import NOISES, Noise, make_noise, rng_for
 from jcas.schema import IGNORE, LabelSpace
@@ -84,7 +82,7 @@ def corrupt(
         for folder in ("images", "masks", "clean"):
             (building / folder).mkdir(parents=True)
         counts = _run(writer, workers=workers, progress=progress)
-        _write_description(dataset, building)
+        write_description(dataset, building)
         measured = measure({record.id: counts[record.id] for record in eligible}, labels=dataset.labels)
         about = {
             "noise": next((name for name, kind in NOISES.items() if type(noise) is kind), type(noise).__name__),
@@ -182,7 +180,7 @@ class _Writer:
 
     def __call__(self, records: list[Record]) -> dict[str, Counts]:
         first = records[0]
-        name = _file_name(first)
+        name = file_name(first)
         plain = isinstance(self.dataset.reader, FileReader)  # other readers crop or resize: store what they give
         clean, noisy, counts = [], [], {}
         for record in records:
@@ -198,15 +196,15 @@ class _Writer:
             if not plain:
                 files.write_image(self.root / "images" / f"{name}.png", sample.image)
         if plain:
-            _link(first.image, self.root / "images" / f"{name}{_suffix(first.image)}")
+            link(first.image, self.root / "images" / f"{name}{file_suffix(first.image)}")
         if first.weight is not None:
             (self.root / "weights").mkdir(exist_ok=True)
-            _link(first.weight, self.root / "weights" / f"{name}{_suffix(first.weight)}")
+            link(first.weight, self.root / "weights" / f"{name}{file_suffix(first.weight)}")
         for folder, masks in (("masks", noisy), ("clean", clean)):
             if first.slice_index is None:
                 files.write_mask(self.root / folder / f"{name}.png", masks[0])
             else:
-                target = self.root / folder / f"{name}{_suffix(first.image)}"
+                target = self.root / folder / f"{name}{file_suffix(first.image)}"
                 files.write_mask(target, np.stack(masks, axis=-1), like=first.clean or first.noisy or first.image)
         return counts
 
@@ -214,7 +212,7 @@ class _Writer:
 def _run(writer: _Writer, *, workers: int, progress: bool) -> dict[str, Counts]:
     jobs: dict[str, list[Record]] = {}
     for record in writer.dataset.records:
-        jobs.setdefault(_file_name(record), []).append(record)
+        jobs.setdefault(file_name(record), []).append(record)
     counts: dict[str, Counts] = {}
     with ThreadPoolExecutor(workers) as pool:
         try:
@@ -226,42 +224,6 @@ def _run(writer: _Writer, *, workers: int, progress: bool) -> dict[str, Counts]:
             pool.shutdown(cancel_futures=True)  # one bad file: do not work through the rest first
             raise
     return counts
-
-
-def _file_name(record: Record) -> str:
-    """Name of the files of a record, without suffix; the slices of a volume share it."""
-    return record.id if record.slice_index is None else record.id.rpartition("#")[0]
-
-
-def _suffix(path: Path) -> str:
-    return path.name[len(files.stem(path)) :]
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source.resolve(), target)
-    except OSError:  # another disk, or a file system without hard links
-        shutil.copyfile(source, target)
-
-
-def _write_description(dataset: Dataset, root: Path) -> None:
-    """split.csv with the split that was used, and dataset.yaml."""
-    rows = {_file_name(r): (_file_name(r), r.split, r.group) for r in dataset.records}
-    with (root / "split.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["name", "split", "group"])
-        table.writerows(rows.values())
-    described: dict[str, Any] = {
-        "name": dataset.name,
-        "classes": list(dataset.labels.names),
-        "colours": [list(colour) for colour in dataset.labels.colours],
-    }
-    if dataset.trusted:
-        described["trusted"] = sorted(dataset.trusted)
-    if dataset.intensity is not None and isinstance(dataset.reader, FileReader):
-        described["intensity"] = list(dataset.intensity)
-    text = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
-    (root / "dataset.yaml").write_text(text, encoding="utf-8")
 
 
 def _contact_sheet(root: Path, ids: list[str], *, counts: Mapping[str, Counts], title: str) -> None:
