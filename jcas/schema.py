@@ -77,9 +77,7 @@ class Batch:
         """Stack samples of equal size; a missing weight counts as full trust."""
         weight = clean = None
         if any(sample.weight is not None for sample in samples):
-            weight = torch.stack(
-                [s.weight if s.weight is not None else torch.ones(s.noisy.shape) for s in samples]
-            )
+            weight = torch.stack([s.weight if s.weight is not None else torch.ones(s.noisy.shape) for s in samples])
         if all(sample.clean is not None for sample in samples):
             clean = torch.stack([s.clean for s in samples if s.clean is not None])
         return cls(
