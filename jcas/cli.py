@@ -1,4 +1,4 @@
-"""The command line: `jcas synth | corrupt | train | evaluate | predict | report | demo`.
+"""The command line: `jcas synth | corrupt | train | evaluate | predict | report | review | demo`.
 
 A mistake of the user is one line on stderr and exit code 2; Ctrl-C is exit code 130.
 """
@@ -261,6 +261,42 @@ def report(
 
     page = build_report(runs, out or runs[0] / "report.html")
     console.print(f"report: {page}")
+
+
+@app.command(
+    epilog=_example(
+        "jcas review audits/first",
+        "jcas review audits/first --export data/corrected",
+        "jcas review audits/first --export corrected_coco --format coco",
+    ).strip()
+)
+def review(
+    audit: Annotated[Path, typer.Argument(help="Folder of `jcas audit`.")],
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port  [default: 8765 or a free one]")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at; the default is this machine only.")] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+    export: Annotated[Path | None, typer.Option(help="Write the corrected dataset here instead.")] = None,
+    format: Annotated[str, typer.Option(help="Of --export: folder, coco or nifti.")] = "folder",
+    data: Annotated[Path | None, typer.Option(help="Of --export: the dataset, if it has moved.")] = None,
+) -> None:
+    """Look at suspected masks in the browser, accept, reject or paint over the repairs; export the result."""
+    if export is not None:
+        from jcas.review.export import export_review
+
+        done = export_review(audit, export, format=format, data=data)  # type: ignore[arg-type]
+        console.print(
+            f"{done.images} images in {done.folder}: {done.changed_pixels} pixels of {done.changed_images} masks "
+            f"changed, {done.left_out} untrusted left out, {done.unreviewed} not reviewed (kept as given)"
+        )
+        return
+    try:
+        from jcas.review.server import serve
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "uvicorn", "starlette"):
+            raise
+        raise ValueError(f"the review page needs {error.name}: pip install 'jcas[review]'") from None
+    # Not through rich: a wrapped address cannot be clicked.
+    serve(audit, host=host, port=port, browser=browser, announce=lambda text: print(text, flush=True))
 
 
 @app.command(epilog=_example("jcas demo --out demo").strip())
