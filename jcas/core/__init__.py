@@ -12,6 +12,7 @@
 """
 
 from jcas.core.affinity import Affinity
+from jcas.core.counting import confusion_counts, pair_counts
 from jcas.core.losses import corrected_affinity_loss, corrected_cross_entropy
 from jcas.core.reasoning import refine
 from jcas.core.regularizers import class_affinity_consistency, sparsity, volume
@@ -34,9 +35,11 @@ __all__ = [
     "class_affinity_consistency",
     "class_noise_rate",
     "class_to_affinity",
+    "confusion_counts",
     "corrected_affinity_loss",
     "corrected_cross_entropy",
     "from_counts",
+    "pair_counts",
     "pair_flip",
     "refine",
     "sparsity",

@@ -14,7 +14,10 @@ from jcas.core import (
     TransitionMatrix,
     class_affinity_consistency,
     class_to_affinity,
+    confusion_counts,
     corrected_affinity_loss,
+    from_counts,
+    pair_counts,
     refine,
     volume,
 )
@@ -26,7 +29,7 @@ from jcas.methods.base import (
     resized_labels,
     summed_over_processes,
 )
-from jcas.schema import IGNORE, Batch, Output
+from jcas.schema import Batch, Output
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,9 @@ class Recipe:
     affinity_in_warmup: bool = False  # pairs and DAR before anything is known of the noise [17]
     main_affinity_weight: float = 1.0  # [13]
     auxiliary_affinity_weight: float = 0.0
-    volume_weight: float = 1e-3  # [6]
-    free_affinity_matrix: bool = True  # rows that can express a diagonal below 0.5 [30]
+    learned_matrices: bool = False  # by gradient, with a volume term, instead of by counting predictions [6]
+    volume_weight: float = 1e-3  # of learned matrices [6]
+    free_affinity_matrix: bool = True  # learned rows that can express a diagonal below 0.5 [30]
     crossed_consistency: bool = False  # compare same with different, as the listing does [1]
     prior_from_labels: bool = False  # noisy labels instead of warm-up predictions [9]
     training_grid: tuple[int, int] | None = None  # None: the model's own grid [7, 22]
@@ -56,6 +60,7 @@ PRESETS = {
         affinity_in_warmup=True,
         main_affinity_weight=0.1,
         auxiliary_affinity_weight=1.0,
+        learned_matrices=True,
         volume_weight=0.5,
         free_affinity_matrix=False,
         crossed_consistency=True,
@@ -73,13 +78,20 @@ class JCAS(Method):
 
     Guo & Yuan, Joint Class-Affinity Loss Correction, MICCAI 2022.
 
-    .. math:: L = L^C_{LC}(P) + L^C_{LC}(Q) + L^A_{LC} + \mu \log|\det T_C| + \lambda L_{CACR}
+    .. math:: L = L^C_{LC}(P) + L^C_{LC}(Q) + L^A_{LC} \;(+\; \mu \log|\det T_C| + \lambda L_{CACR} \text{ if learned})
 
-    with refined logits :math:`P = Q + \frac12 (P'Q - P'_{re}Q)`. Learns: the model, T_C (C x C), T_A (2 x 2).
-    The first ``warmup`` epochs are the baseline; their last one counts predictions for the prior N, from which
-    Theorem 1 gives T_A its start. Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``,
-    ``correct_affinity``, ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``) and the
-    released code with its quirks (``released``): docs/PAPER.md lists every difference. ``volume_weight`` and
+    with refined logits :math:`P = Q + \frac12 (P'Q - P'_{re}Q)`. Learns: the model; and of the noise T_C (C x C) and
+    T_A (2 x 2), by counting or by gradient.
+
+    The first ``warmup`` epochs are the baseline. From the last of them on every epoch counts the model's predictions
+    against the labels (`confusion_counts`); rows normalised that is T_C, its row sums are the prior N, and Theorem 1
+    gives T_A. ``consistency_weight=0`` lets T_A be counted on its own instead. With ``learned_matrices=True`` (the
+    paper's way) both are learned by gradient beside a volume term of weight ``volume_weight``, and
+    ``consistency_weight`` weighs L_CACR.
+
+    Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
+    ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``) and the released code with its
+    quirks (``released``): docs/PAPER.md lists every difference. ``learned_matrices``, ``volume_weight`` and
     ``cosine_reverse`` override the preset.
 
     DAR runs on the grid of the features; its correction of the logits is added at the grid of the logits, so that a
@@ -101,11 +113,14 @@ class JCAS(Method):
         correct_class: bool = True,
         correct_affinity: bool = True,
         consistency_weight: float = 0.01,
+        learned_matrices: bool | None = None,
         volume_weight: float | None = None,
         cosine_reverse: bool | None = None,
     ) -> None:
         super().__init__(model, num_classes)
         recipe = chosen_recipe(preset)
+        if learned_matrices is not None:
+            recipe = replace(recipe, learned_matrices=learned_matrices)
         if volume_weight is not None:
             recipe = replace(recipe, volume_weight=volume_weight)
         if cosine_reverse is not None:
@@ -120,14 +135,21 @@ class JCAS(Method):
         self.correct_class = correct_class
         self.correct_affinity = correct_affinity
         self.consistency_weight = consistency_weight
-        self.class_matrix = TransitionMatrix(num_classes)
-        self.affinity_matrix = FreeTransitionMatrix(2) if recipe.free_affinity_matrix else TransitionMatrix(2)
-        self.prior: Tensor
-        self.prior_counts: Tensor
+        if recipe.learned_matrices:
+            self.class_matrix = TransitionMatrix(num_classes)
+            self.affinity_matrix = FreeTransitionMatrix(2) if recipe.free_affinity_matrix else TransitionMatrix(2)
         self.epoch: Tensor
-        self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
-        self.register_buffer("prior_counts", torch.zeros(num_classes, dtype=torch.float64))
+        self.prior: Tensor
+        self.class_counts: Tensor
+        self.pair_counts: Tensor
+        self.class_transition: Tensor
+        self.pair_transition: Tensor
         self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
+        self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
+        self.register_buffer("class_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
+        self.register_buffer("pair_counts", torch.zeros(2, 2, dtype=torch.float64))
+        self.register_buffer("class_transition", torch.eye(num_classes))  # counted
+        self.register_buffer("pair_transition", torch.eye(2))  # counted, or from the counted one by Theorem 1
         if recipe.released_network:
             _freeze_early_layers(model)
 
@@ -152,53 +174,62 @@ class JCAS(Method):
         return int(self.epoch) < self.warmup
 
     @property
-    def prior_epoch(self) -> int:
-        """The epoch whose predictions are counted: the last of the warm-up."""
+    def first_count(self) -> int:
+        """The first epoch whose predictions are counted: the last of the warm-up."""
         return max(self.warmup - 1, 0)
 
     def noise(self) -> Tensor:
         """T_C once it is used, the identity before."""
         if self.warming_up or not self.correct_class:
             return super().noise()
-        return self.class_matrix()
+        return self.class_matrix() if self.recipe.learned_matrices else self.class_transition
 
     def pair_noise(self) -> Tensor:
         """T_A once it is used, the identity before."""
         if self.warming_up or not self.correct_affinity:
             return torch.eye(2, device=self.prior.device)
-        return self.affinity_matrix()
+        return self.affinity_matrix() if self.recipe.learned_matrices else self.pair_transition
 
     def matrices(self) -> dict[str, Tensor]:
         """T_C, T_A and N."""
-        found = {"prior": self.prior}
+        found, learned = {"prior": self.prior}, self.recipe.learned_matrices
         if self.correct_class:
-            found["class_transition"] = self.class_matrix()
+            found["class_transition"] = self.class_matrix() if learned else self.class_transition
         if self.affinity and self.correct_affinity:
-            found["affinity_transition"] = self.affinity_matrix()
+            found["affinity_transition"] = self.affinity_matrix() if learned else self.pair_transition
         return found
 
     def start_epoch(self, epoch: int) -> None:
-        """Enter the stage of this epoch; the prior is counted in the last epoch of the warm-up."""
+        """Enter the stage of this epoch and start its counts."""
         self.epoch.fill_(epoch)
-        if epoch == self.prior_epoch:
-            self.prior_counts.zero_()
+        self.class_counts.zero_()
+        self.pair_counts.zero_()
 
     def end_epoch(self, epoch: int) -> None:
-        """After the warm-up: fix the prior and start T_A where Theorem 1 puts it."""
-        if epoch != self.prior_epoch or not bool(self.prior_counts.sum() > 0):
+        """Turn the epoch's counts into prior and matrices (learned ones take only the prior, and only once)."""
+        if not bool(self.class_counts.sum() > 0):
             return
-        self.prior.copy_(self.prior_counts / self.prior_counts.sum())
-        if isinstance(self.affinity_matrix, FreeTransitionMatrix):
-            implied = class_to_affinity(self.class_matrix().detach(), self.prior)
-            self.affinity_matrix.weight.data.copy_(implied.clamp_min(1e-4).log())
+        if not self.recipe.learned_matrices:
+            self.prior.copy_(self.class_counts.sum(1) / self.class_counts.sum())
+            self.class_transition.copy_(from_counts(self.class_counts))
+            if self.consistency_weight:
+                self.pair_transition.copy_(class_to_affinity(self.class_transition, self.prior))
+            else:
+                self.pair_transition.copy_(from_counts(self.pair_counts))
+        elif epoch == self.first_count:
+            by_label = self.class_counts.sum(0 if self.recipe.prior_from_labels else 1)
+            self.prior.copy_(by_label / by_label.sum())
+            if isinstance(self.affinity_matrix, FreeTransitionMatrix):
+                implied = class_to_affinity(self.class_matrix().detach(), self.prior)
+                self.affinity_matrix.weight.data.copy_(implied.clamp_min(1e-4).log())
 
     # --- training ------------------------------------------------------------------------------------------------
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The joint loss; reads top to bottom as the paper's Fig. 2 does."""
         output = self.model(batch.image)
-        if int(self.epoch) == self.prior_epoch:
-            self._count_prior(output.logits, batch)
+        if int(self.epoch) >= self.first_count:
+            self._count(output.logits, batch)
         with_pairs = self.affinity and (not self.warming_up or self.recipe.affinity_in_warmup)
         if not with_pairs:
             parts = {"class_loss": class_loss(output.logits, batch, self.noise())}
@@ -222,7 +253,7 @@ class JCAS(Method):
                 loss = loss + self.recipe.auxiliary_affinity_weight * parts["auxiliary_affinity_loss"]
             parts["auxiliary_loss"] = class_loss(auxiliary_logits, batch, self.noise())
             loss = loss + AUXILIARY_WEIGHT * parts["auxiliary_loss"]
-        if not self.warming_up:
+        if self.recipe.learned_matrices and not self.warming_up:
             loss = loss + self._matrix_terms(parts)
         return {"loss": loss, **parts}
 
@@ -249,15 +280,12 @@ class JCAS(Method):
         return total
 
     @torch.no_grad()
-    def _count_prior(self, logits: Tensor, batch: Batch) -> None:
-        """Add this batch's predicted (or, as released, noisy) classes to the counts, over all processes."""
-        labelled = batch.noisy != IGNORE
-        if self.recipe.prior_from_labels:
-            classes = batch.noisy[labelled]
-        else:
-            classes = resized(logits, batch.noisy.shape[1:]).argmax(1)[labelled]
-        counts = torch.bincount(classes, minlength=self.num_classes)[: self.num_classes]
-        self.prior_counts += summed_over_processes(counts.to(self.prior_counts.dtype))
+    def _count(self, logits: Tensor, batch: Batch) -> None:
+        """Add this batch's predictions against its labels to the counts, over all processes."""
+        believed = logits.argmax(1)
+        confusion = confusion_counts(believed, resized_labels(batch.noisy, believed.shape[1:]), self.num_classes)
+        self.class_counts += summed_over_processes(confusion.sum(0))
+        self.pair_counts += summed_over_processes(pair_counts(confusion))
 
     # --- refinement and prediction -------------------------------------------------------------------------------
 

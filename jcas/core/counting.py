@@ -1,0 +1,60 @@
+r"""Noise matrices by counting: what a model believes against what the labels say, for pixels and for pairs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from jcas.core.checks import IGNORE, check_labels, check_num_classes
+
+
+def confusion_counts(
+    believed: Tensor,  # (B, *spatial) classes that a model believes in
+    noisy: Tensor,  # (B, *spatial) observed labels, 255 = ignore
+    num_classes: int,
+) -> Tensor:  # (B, C, C) float64
+    r"""Pixels of each image by believed class m (row) and observed label n (column).
+
+    Summed over images and row-normalised (`from_counts`) this estimates T_C: unlike a matrix learned by gradient it has
+    no weight to choose and cannot run away from the model's own predictions.
+
+    >>> confusion_counts(torch.tensor([[0, 0, 1]]), torch.tensor([[0, 1, 255]]), 2)
+    tensor([[[1., 1.],
+             [0., 0.]]], dtype=torch.float64)
+    """
+    check_num_classes(num_classes)
+    check_labels(believed, noisy.shape, "believed", num_classes=num_classes)
+    check_labels(noisy, believed.shape, num_classes=num_classes)
+    batch, cells = len(believed), num_classes * num_classes
+    valid = ((noisy != IGNORE) & (believed != IGNORE)).flatten(1)
+    cell = believed.flatten(1).long() * num_classes + noisy.flatten(1).long()
+    cell = cell + cells * torch.arange(batch, device=cell.device)[:, None]
+    counts = torch.bincount(cell[valid], minlength=batch * cells)
+    return counts.view(batch, num_classes, num_classes).double()
+
+
+def pair_counts(confusion: Tensor) -> Tensor:  # (B, C, C) -> (2, 2) float64
+    r"""Ordered pixel pairs of all images by believed relation (row) and observed one (column), 0 = different.
+
+    .. math:: \text{same, same} = \sum_{mn} M_{mn}^2, \quad \text{believed same} = \sum_m \Bigl(\sum_n M_{mn}\Bigr)^2,
+              \quad \text{observed same} = \sum_n \Bigl(\sum_m M_{mn}\Bigr)^2
+
+    for the confusion counts M of an image: all n^2 pairs from C^2 numbers, whatever the noise looks like.
+    Row-normalised it estimates T_A without assuming that the noise strikes pixels independently, as Theorem 1 does.
+
+    >>> pair_counts(torch.tensor([[[2.0, 1.0], [0.0, 1.0]]]))
+    tensor([[4., 2.],
+            [4., 6.]], dtype=torch.float64)
+    """
+    if confusion.ndim != 3 or confusion.shape[1] != confusion.shape[2]:
+        raise ValueError(f"confusion must have shape (B, C, C), got {tuple(confusion.shape)}")
+    counts = confusion.detach().double()
+    both = counts.square().sum()
+    believed_same = counts.sum(2).square().sum()
+    observed_same = counts.sum(1).square().sum()
+    total = counts.sum((1, 2)).square().sum()
+    rows = [
+        torch.stack([total - believed_same - observed_same + both, observed_same - both]),
+        torch.stack([believed_same - both, both]),
+    ]
+    return torch.stack(rows)

@@ -1,0 +1,44 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jcas.core import confusion_counts, from_counts, pair_counts, symmetric
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 5))
+def test_counts_match_loops_over_pixels_and_pairs(seed, num_classes):
+    torch.manual_seed(seed)
+    believed, noisy = torch.randint(0, num_classes, (2, 3, 4)), torch.randint(0, num_classes, (2, 3, 4))
+    noisy[torch.rand(noisy.shape) < 0.2] = 255
+    slow, slow_pairs = torch.zeros(2, num_classes, num_classes), torch.zeros(2, 2)
+    for image in range(2):
+        pixels = [
+            (m, n) for m, n in zip(believed[image].flatten().tolist(), noisy[image].flatten().tolist(), strict=True)
+        ]
+        pixels = [(m, n) for m, n in pixels if n != 255]
+        for m, n in pixels:
+            slow[image, m, n] += 1
+            for other_m, other_n in pixels:
+                slow_pairs[int(m == other_m), int(n == other_n)] += 1
+    confusion = confusion_counts(believed, noisy, num_classes)
+    assert torch.equal(confusion, slow.double())
+    assert torch.equal(pair_counts(confusion), slow_pairs.double())
+
+
+def test_counting_the_truth_gives_the_matrix_of_the_noise():
+    transition, clean = symmetric(4, 0.5), torch.multinomial(torch.tensor([0.7, 0.1, 0.1, 0.1]), 200_000, True)
+    noisy = torch.multinomial(transition[clean], 1)[:, 0]
+    counted = from_counts(confusion_counts(clean[None], noisy[None], 4).sum(0))
+    assert torch.allclose(counted, transition, atol=0.01)
+
+
+def test_bad_arguments_are_named():
+    labels = torch.zeros(1, 4, dtype=torch.long)
+    with pytest.raises(ValueError, match="believed holds label 3"):
+        confusion_counts(labels + 3, labels, 3)
+    with pytest.raises(ValueError, match="noisy holds label 7"):
+        confusion_counts(labels, labels + 7, 3)
+    with pytest.raises(ValueError, match=r"confusion must have shape \(B, C, C\), got \(2, 2\)"):
+        pair_counts(torch.ones(2, 2))
