@@ -28,8 +28,8 @@ from torch import Tensor
 PROBABILITY_FLOOR = 1e-10
 """A pair or pixel that the model calls impossible costs -log(1e-10) = 23 and pulls no more."""
 
-TILE = 512
-"""Side of a tile: its three buffers of 1 MB stay in the cache of a core."""
+TILE = 768
+"""Side of a tile: large enough for fast products, its two buffers of 2.3 MB small enough for a core's cache."""
 
 DIFFERENT, SAME = 0, 1
 
