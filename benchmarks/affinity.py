@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from documents import commit, write_section
 from torch import Tensor
 
 from jcas.core import Affinity, corrected_affinity_loss, refine
@@ -169,11 +170,6 @@ def exponent(counts: list[int], seconds: list[float]) -> float:
     return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
 
 
-def commit() -> str | None:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
-
-
 def measure(wait: bool) -> dict:
     paper = {"batch": 3, "dims": 256, "height": 64, "width": 64}
     full = {"batch": 1, "dims": 64, "height": 256, "width": 320}
@@ -210,24 +206,31 @@ def measure(wait: bool) -> dict:
     return result
 
 
-def show(result: dict) -> None:
+def markdown(result: dict) -> str:
     paper, full = result["paper_size"], result["full_resolution"]
     fused, dense = paper["fused"], paper["dense"]
-    print(f"commit {result['commit']}, seed {SEED}, torch {result['torch']}, {result['threads']} threads\n")
-    print("loss + DAR, forward + backward, n = 4096, d = 256, B = 3, float32")
-    print(f"{'':28}{'ours':>12}{'dense':>12}{'ratio':>12}{'goal':>12}")
-    print(f"{'seconds':28}{fused['seconds']:12.3f}{dense['seconds']:12.3f}{paper['speed_ratio']:11.1f}x{'>= 12x':>12}")
-    print(f"{'extra peak MB':28}{fused['extra_mb']:12.0f}{dense['extra_mb']:12.0f}", end="")
-    print(f"{'1/' + format(1 / paper['memory_share'], '.0f'):>12}{'<= 1/20':>12}")
-    print(f"{'relative error, dL/dT_A':28}{paper['gradient_error']:12.1e}{paper['dense_gradient_error']:12.1e}", end="")
-    print(f"{'':12}{'<= 1e-4':>12}")
-    print(f"{'time in matrix products':28}{fused['matrix_product_share']:12.0%}\n")
-    print("full resolution, n = 81,920, d = 64, B = 1, forward + backward")
+    lines = [
+        "| loss + DAR, forward + backward, n = 4096, d = 256, B = 3, float32 | ours | dense | ratio | goal |",
+        "|---|---|---|---|---|",
+        f"| seconds | {fused['seconds']:.2f} | {dense['seconds']:.2f} | {paper['speed_ratio']:.1f}x | >= 12x |",
+        f"| extra peak memory, MB | {fused['extra_mb']:.0f} | {dense['extra_mb']:.0f} "
+        f"| 1/{1 / paper['memory_share']:.0f} | <= 1/20 |",
+        f"| relative error of dL/dT_A against float64 | {paper['gradient_error']:.1e} "
+        f"| {paper['dense_gradient_error']:.1e} | | <= 1e-4 |",
+        f"| share of time in matrix products | {fused['matrix_product_share']:.0%} | | | |",
+        "",
+        "| full resolution, n = 81,920, d = 64, B = 1, forward + backward | seconds | extra peak memory, MB | goal |",
+        "|---|---|---|---|",
+    ]
+    goals = {"dar": "< 2 s", "sampled": "<= 600 MB", "exact": "<= 600 MB"}
+    names = {"dar": "DAR", "sampled": "pair loss, 1,000,000 pairs drawn", "exact": "pair loss, exact"}
     for form, side in full.items():
-        print(f"{form:28}{side['seconds']:10.2f} s{side['extra_mb']:10.0f} MB")
-    print("\ngrowth with n (fitted exponent)")
+        lines.append(f"| {names[form]} | {side['seconds']:.2f} | {side['extra_mb']:.0f} | {goals[form]} |")
+    lines += ["", "| growth with n | fitted exponent | range of n |", "|---|---|---|"]
     for form, side in result["growth"].items():
-        print(f"{form:28}{side['exponent']:12.2f}   n = {side['n'][0]} .. {side['n'][-1]}")
+        lines.append(f"| {names[form]} | {side['exponent']:.2f} | {side['n'][0]} .. {side['n'][-1]} |")
+    lines += ["", f"Commit {result['commit']}, seed {SEED}, torch {result['torch']}, {result['threads']} threads."]
+    return "\n".join(lines)
 
 
 def misses(result: dict) -> list[str]:
@@ -246,6 +249,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wait", action="store_true", help="also the exact loss at full resolution")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out" / "affinity.json")
+    parser.add_argument("--docs", action="store_true", help="put the tables into README.md and docs/RESULTS.md")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
@@ -254,7 +258,10 @@ def main() -> None:
     result = measure(arguments.wait)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
-    show(result)
+    print(markdown(result))
+    if arguments.docs:
+        write_section("docs/RESULTS.md", "affinity", markdown(result))
+        write_section("README.md", "affinity", "\n".join(markdown(result).splitlines()[:5]))
     if missed := misses(result):
         sys.exit(f"\nmissed: {', '.join(missed)} (is the machine idle?)")
 

@@ -15,6 +15,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from documents import ROOT, write_section
+
 NOISES = {
     "symmetric": ["--set", "rate=0.5"],
     "asymmetric": ["--set", "rate=0.5"],
@@ -25,7 +27,6 @@ NOISES = {
     "polygon": [],
 }
 METHODS = ("baseline", "volmin", "jcas")
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def jcas(*arguments: str) -> None:
@@ -105,6 +106,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "road")
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time, one thread each")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "road.json")
+    parser.add_argument("--docs", action="store_true", help="put the tables into docs/RESULTS.md")
     arguments = parser.parse_args()
     work = arguments.work
     for noise, flags in NOISES.items():
@@ -123,6 +125,8 @@ def main() -> None:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(table, indent=1) + "\n")
     print(markdown(table))
+    if arguments.docs:
+        write_section("docs/RESULTS.md", "road", markdown(table))
 
 
 if __name__ == "__main__":

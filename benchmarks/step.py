@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from documents import commit, write_section
 
 from jcas.methods import METHODS, Method
 from jcas.models import build_model
@@ -82,9 +82,19 @@ def measure(encoder: str, repeats: int) -> dict:
     return found
 
 
-def commit() -> str | None:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
+def markdown(result: dict) -> str:
+    lines = [
+        f"| DeepLabV2-{result['encoder']}, 256 x 320, batch 3 | baseline, s | jcas, s | ratio | goal |",
+        "|---|---|---|---|---|",
+    ]
+    for kind, goal in (("training", TRAINING_GOAL), ("inference", INFERENCE_GOAL)):
+        side = result[kind]
+        lines.append(f"| {kind} | {side['baseline']:.2f} | {side['jcas']:.2f} | {side['ratio']:.3f}x | <= {goal}x |")
+    lines += [
+        "",
+        f"Commit {result['commit']}, seed {SEED}, {result['threads']} threads, median of neighbouring rounds.",
+    ]
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -92,6 +102,7 @@ def main() -> None:
     parser.add_argument("--encoder", default="resnet101")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out" / "step.json")
+    parser.add_argument("--docs", action="store_true", help="put the table into docs/RESULTS.md")
     arguments = parser.parse_args()
     result = {
         "seed": SEED,
@@ -102,14 +113,11 @@ def main() -> None:
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"DeepLabV2-{arguments.encoder}, 256 x 320, batch 3, commit {result['commit']}, seed {SEED}")
-    print(f"{'':12}{'baseline s':>12}{'jcas s':>12}{'ratio':>10}{'goal':>10}")
-    missed = []
-    for kind, goal in (("training", TRAINING_GOAL), ("inference", INFERENCE_GOAL)):
-        side = result[kind]
-        print(f"{kind:12}{side['baseline']:12.2f}{side['jcas']:12.2f}{side['ratio']:9.3f}x{f'<= {goal}x':>10}")
-        if side["ratio"] > goal:
-            missed.append(kind)
+    print(markdown(result))
+    if arguments.docs:
+        write_section("docs/RESULTS.md", "step", markdown(result))
+    goals = (("training", TRAINING_GOAL), ("inference", INFERENCE_GOAL))
+    missed = [kind for kind, goal in goals if result[kind]["ratio"] > goal]
     if missed:
         sys.exit(f"missed: {', '.join(missed)} (is the machine idle?)")
 
