@@ -400,11 +400,11 @@ def main() -> None:
 
 def _is_users(error: Exception) -> bool:
     """Whether an error tells the user something to act on: bad input, a file system, a run that cannot go on."""
-    from jcas.engine import TrainingError
+    if not isinstance(error, RuntimeError):
+        return True
+    from jcas.engine import TrainingError  # takes seconds: a typo must not wait for it
 
-    if isinstance(error, RuntimeError):
-        return isinstance(error, TrainingError)
-    return True
+    return isinstance(error, TrainingError)
 
 
 def _one_line(error: Exception) -> str:

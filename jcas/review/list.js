@@ -70,9 +70,10 @@ export class List {
         this.rows.append(node);
       }
       node.setAttribute("aria-current", String(number === this.#current));
-      const chip = node.querySelector(".chip");
-      chip.className = `chip ${image.status}`;
-      chip.textContent = image.status === "open" ? "" : image.status;
+      const badge = node.querySelector(".badge");
+      badge.className = `badge ${image.status}`;
+      badge.setAttribute("aria-label", image.status === "open" ? "to review" : image.status);
+      badge.title = image.status;
     }
   }
 
@@ -93,9 +94,10 @@ export class List {
     const line = document.createElement("span");
     line.className = "line";
     line.textContent = `${image.quality.toFixed(2)} · ${image.issues} ${image.issues === 1 ? "issue" : "issues"}`;
-    const chip = document.createElement("span");
-    chip.className = "chip";
-    node.append(picture, name, chip, line);
+    const badge = document.createElement("span");
+    badge.className = "badge";
+    badge.setAttribute("role", "img");
+    node.append(picture, name, line, badge);
     node.addEventListener("click", () => this.open(image.number));
     return node;
   }

@@ -280,7 +280,6 @@ function setUpTools() {
   byId("size").addEventListener("input", () => chooseSize(Number(byId("size").value)));
   byId("opacity").addEventListener("input", () => {
     stage.opacity = Number(byId("opacity").value) / 100;
-    byId("opacity-value").textContent = `${byId("opacity").value} %`;
     stage.draw();
   });
   byId("zoom-in").addEventListener("click", () => stage.zoom(1.4));
