@@ -25,6 +25,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint, TQDMProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -285,7 +286,7 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     config = config.resolved()
     torch_threads(config.threads)
     dataset = open_dataset(config.data)
-    first = int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
+    first = (rank_zero_only.rank or 0) == 0  # as torchrun, SLURM or Lightning's own launcher number the processes
     torch.manual_seed(config.seed)
     method = build_method(config, num_classes=dataset.labels.num_classes, channels=dataset.channels)
     if first:
