@@ -286,7 +286,7 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     config = config.resolved()
     torch_threads(config.threads)
     dataset = open_dataset(config.data)
-    first = (rank_zero_only.rank or 0) == 0  # as torchrun, SLURM or Lightning's own launcher number the processes
+    first = (getattr(rank_zero_only, "rank", None) or 0) == 0  # as torchrun, SLURM or Lightning's own launcher number the processes
     torch.manual_seed(config.seed)
     method = build_method(config, num_classes=dataset.labels.num_classes, channels=dataset.channels)
     if first:
