@@ -12,6 +12,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from jcas.methods import method_class, method_options
+
 
 class Config(BaseModel):
     """All that decides a training run. ``resolved()`` fills in what is None; the run saves that."""
@@ -19,11 +21,11 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
     data: str = Field(description="dataset folder")
-    method: str = Field("jcas", description="see METHODS in jcas.methods")
+    method: str = Field("jcas", description="see `jcas methods`")
     options: dict[str, Any] = Field(default_factory=dict, description="the method's own options")
     labels: Literal["noisy", "clean"] = Field("noisy", description="clean trains the upper bound on clean/")
 
-    encoder: str = Field("tiny", description="tiny, unet, lite0, resnet18/34/50/101 or timm:NAME")
+    encoder: str = Field("tiny", description="see MODELS in jcas.models; raunet, lwanet and css bring their own")
     pretrained: bool | str | None = Field(None, description="ImageNet weights: yes, no, a file; None: if pip has them")
 
     size: tuple[int, int] | None = Field(None, description="resize whole images to (rows, columns)")
@@ -57,21 +59,22 @@ class Config(BaseModel):
 
     def resolved(self) -> Config:
         """The same with every None that stands for a rule replaced by what the rule gives."""
+        own = method_class(self.method).network
+        # A network may carry the name of its encoder behind a colon: ocrnet:lite0 is still an ocrnet.
+        encoder = own if own and self.encoder.partition(":")[0] != own else self.encoder
         pretrained = self.pretrained
         if pretrained is None:
-            pretrained = self.encoder == "lite0" and _lite0_weights_installed()
+            pretrained = encoder.removeprefix("ocrnet:") == "lite0" and _lite0_weights_installed()
         encoder_rate = self.encoder_learning_rate
         if encoder_rate is None:
             encoder_rate = self.learning_rate / 10 if pretrained else self.learning_rate
-        options = dict(self.options)
-        if self.method == "jcas" and "warmup" not in options:
-            options["warmup"] = max(1, self.epochs // 5)
         data = str(Path(self.data).resolve())
         return self.model_copy(
             update={
                 "pretrained": pretrained,
                 "encoder_learning_rate": encoder_rate,
-                "options": options,
+                "encoder": encoder,
+                "options": method_options(self.method, self.options, epochs=self.epochs),
                 "data": data,
             }
         )

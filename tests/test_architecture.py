@@ -29,7 +29,7 @@ MAY_SEE: dict[str, set[str]] = {
     "report": {"schema", "version"},
     "review": {"data", "schema", "version"},
     # From config to engine each room sees those above it that it needs.
-    "config": {"schema"},
+    "config": {"methods", "schema"},
     "run": {"config", "methods", "models", "schema", "version"},
     "inference": {"config", "data", "methods", "metrics", "run", "schema"},
     "gallery": {"config", "data", "inference", "methods", "metrics", "run", "schema"},

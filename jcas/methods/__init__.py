@@ -12,7 +12,18 @@ from jcas.methods.baseline import Baseline
 from jcas.methods.jcas import JCAS
 from jcas.methods.volmin import VolMin
 
-__all__ = ["JCAS", "METHODS", "Baseline", "Method", "VolMin", "check_options", "method_class"]
+__all__ = [
+    "JCAS",
+    "METHODS",
+    "VARIANTS",
+    "Baseline",
+    "Method",
+    "VolMin",
+    "check_options",
+    "method_class",
+    "method_names",
+    "method_options",
+]
 
 METHODS: dict[str, type[Method]] = {
     "baseline": Baseline,
@@ -20,13 +31,42 @@ METHODS: dict[str, type[Method]] = {
     "jcas": JCAS,
 }
 
+_NO_DAR = {"intra": False, "inter": False}
+_NO_CORRECTION = {"correct_class": False, "correct_affinity": False}
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    # Rows of the paper's Table 1: pairs alone, pairs with DAR, pairs with both corrections.
+    "affinity": ("jcas", _NO_DAR | _NO_CORRECTION),
+    "dar": ("jcas", _NO_CORRECTION),
+    "calc": ("jcas", _NO_DAR),
+    # Ablations of the paper's text.
+    "jcas_no_intra": ("jcas", {"intra": False}),
+    "jcas_no_inter": ("jcas", {"inter": False}),
+    "jcas_no_class_correction": ("jcas", {"correct_class": False}),
+    "jcas_no_affinity_correction": ("jcas", {"correct_affinity": False}),
+    "jcas_no_consistency": ("jcas", {"consistency_weight": 0.0}),
+}
+"""Name -> a method and options of it: a name for what ``--method NAME --set OPTION=VALUE`` can say too."""
+
+
+def method_names() -> list[str]:
+    """Every name that stands for a method, variants last."""
+    return [*METHODS, *VARIANTS]
+
 
 def method_class(name: str) -> type[Method]:
-    """The class registered under a name, or an error that names the nearest."""
-    if name not in METHODS:
-        nearest = difflib.get_close_matches(name, METHODS, n=1, cutoff=0.0)[0]
-        raise ValueError(f"unknown method {name!r}, did you mean {nearest!r}? (known: {', '.join(METHODS)})")
-    return METHODS[name]
+    """The class behind a name, or an error that names the nearest."""
+    if name not in METHODS and name not in VARIANTS:
+        nearest = difflib.get_close_matches(name, method_names(), n=1, cutoff=0.0)[0]
+        raise ValueError(f"unknown method {name!r}, did you mean {nearest!r}? (known: {', '.join(method_names())})")
+    return METHODS[VARIANTS[name][0] if name in VARIANTS else name]
+
+
+def method_options(name: str, options: Mapping[str, Any], *, epochs: int) -> dict[str, Any]:
+    """All options of a run: those of the schedule, over them those of the variant, over them the given ones."""
+    check_options(name, options)
+    of_variant = VARIANTS[name][1] if name in VARIANTS else {}
+    return {**method_class(name).schedule(epochs), **of_variant, **options}
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:

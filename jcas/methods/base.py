@@ -6,6 +6,7 @@ and resumed like any weight.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -30,6 +31,18 @@ class Method(nn.Module):
     paper = ""
     """Citation, shown in tables."""
 
+    needs = "labels only"
+    """What it asks for besides a backbone, shown in tables."""
+
+    network: str | None = None
+    """Name of the network that belongs to the method and stands in for the run's encoder; None: any encoder."""
+
+    repeat_threshold: float | None = None
+    """Images of classes that fewer than this share of the images show are repeated; None: each image once."""
+
+    trusted: frozenset[str] = frozenset()
+    """Ids of images whose labels are known to be right; the engine fills it in from the dataset."""
+
     def __init__(self, model: nn.Module, num_classes: int) -> None:
         super().__init__()
         self.model = model
@@ -38,6 +51,11 @@ class Method(nn.Module):
     @classmethod
     def model_options(cls, encoder: str, **options: Any) -> dict[str, Any]:
         """What this method, built with these options, wants `build_model` to add to a plain segmenter."""
+        return {}
+
+    @classmethod
+    def schedule(cls, epochs: int) -> dict[str, Any]:
+        """Options that follow from the length of a run where the user does not give them: warm-up, ramp."""
         return {}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -66,13 +84,18 @@ class Method(nn.Module):
     def end_epoch(self, epoch: int) -> None:
         """Called after each training epoch, on every process."""
 
+    def networks(self) -> list[nn.Module]:
+        """The networks that are trained, the one that predicts first."""
+        return [self.model]
+
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Trainable parameters by the learning rate they get: ``encoder``, ``heads`` and ``matrices``."""
-        encoder = [p for p in self.model.get_submodule("encoder").parameters() if p.requires_grad]
-        matrices = [p for name, p in self.named_parameters() if not name.startswith("model.") and p.requires_grad]
-        taken = {id(p) for p in (*encoder, *matrices)}
-        heads = [p for p in self.parameters() if p.requires_grad and id(p) not in taken]
-        return {"encoder": encoder, "heads": heads, "matrices": matrices}
+        encoders = [p for net in self.networks() for p in net.get_submodule("encoder").parameters() if p.requires_grad]
+        inside = {id(p) for p in encoders}
+        heads = [p for net in self.networks() for p in net.parameters() if p.requires_grad and id(p) not in inside]
+        inside |= {id(p) for p in heads}
+        matrices = [p for p in self.parameters() if p.requires_grad and id(p) not in inside]
+        return {"encoder": encoders, "heads": heads, "matrices": matrices}
 
 
 def resized(maps: Tensor, size: torch.Size | tuple[int, ...]) -> Tensor:
@@ -94,6 +117,25 @@ def class_loss(logits: Tensor, batch: Batch, transition: Tensor) -> Tensor:
     """Corrected cross-entropy of logits on any grid against the labels at full size."""
     probs = resized(logits, batch.noisy.shape[1:]).softmax(1)
     return corrected_cross_entropy(probs, batch.noisy, transition, weight=batch.weight)
+
+
+def another_draw(model: nn.Module, *, seed: int) -> nn.Module:
+    """A copy of an untrained model with other initial weights of the same distribution; pretrained encoders stay.
+
+    Every tensor of weights is shuffled: its entries were drawn independently, so any order of them is as likely. That
+    keeps whatever initialisation the model chose, which this function need not know.
+    """
+    copied = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(seed)
+    kept: set[int] = set()
+    if getattr(model, "pretrained", False):
+        kept = {id(p) for p in copied.get_submodule("encoder").parameters()}
+    with torch.no_grad():
+        for parameter in copied.parameters():
+            if id(parameter) not in kept:
+                order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
+                parameter.copy_(parameter.flatten()[order].view_as(parameter))
+    return copied
 
 
 def summed_over_processes(tensor: Tensor) -> Tensor:

@@ -99,6 +99,7 @@ class JCAS(Method):
     """
 
     paper = "Guo & Yuan, MICCAI 2022"
+    needs = "pixel features"
 
     def __init__(
         self,
@@ -165,6 +166,11 @@ class JCAS(Method):
         if encoder.startswith("resnet"):  # the released code knows no other encoder
             released |= {"released_dilations": True, "released_encoder": True, "freeze_bn_affine": True}
         return released
+
+    @classmethod
+    def schedule(cls, epochs: int) -> dict[str, Any]:
+        """A fifth of the run warms up."""
+        return {"warmup": max(1, epochs // 5)}
 
     # --- noise ---------------------------------------------------------------------------------------------------
 

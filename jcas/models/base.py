@@ -89,6 +89,7 @@ class SegmentationModel(nn.Module):
     """
 
     encoder: nn.Module
+    pretrained: bool = False  # whether the encoder was filled from a file
 
     def encoder_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters of the encoder, each once."""
