@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import io
 import json
 import os
 import subprocess
@@ -14,6 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import pytest
+from rich.console import Console
+
+from jcas.cli import main
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,13 @@ def serving(audit: Path, *options: str) -> Iterator[Server]:
         process.stdout.close()
 
 
-def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The ``jcas`` command as a user runs it."""
-    return subprocess.run([sys.executable, "-m", "jcas", *arguments], capture_output=True, text=True, check=False)
+def run_command(*arguments: str) -> tuple[int, str]:
+    """The ``jcas`` command in this process: its exit code and what it wrote to stderr."""
+    written = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["jcas", *arguments])
+        patch.setattr(sys, "stderr", written)
+        patch.setattr("jcas.cli.console", Console(file=written, width=200))
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return int(ended.value.code or 0), written.getvalue()
