@@ -9,16 +9,19 @@ from typing import Any
 
 from jcas.methods.base import Method
 from jcas.methods.baseline import Baseline
+from jcas.methods.gce import GCE
 from jcas.methods.jcas import JCAS
+from jcas.methods.sce import SCE
+from jcas.methods.sr import SR
+from jcas.methods.svls import SVLS
+from jcas.methods.tloss import TLoss
 from jcas.methods.volmin import VolMin
 
 __all__ = [
     "JCAS",
     "METHODS",
     "VARIANTS",
-    "Baseline",
     "Method",
-    "VolMin",
     "check_options",
     "method_class",
     "method_names",
@@ -27,8 +30,13 @@ __all__ = [
 
 METHODS: dict[str, type[Method]] = {
     "baseline": Baseline,
+    "sr": SR,
     "volmin": VolMin,
     "jcas": JCAS,
+    "gce": GCE,
+    "sce": SCE,
+    "svls": SVLS,
+    "tloss": TLoss,
 }
 
 _NO_DAR = {"intra": False, "inter": False}

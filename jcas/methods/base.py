@@ -98,6 +98,26 @@ class Method(nn.Module):
         return {"encoder": encoders, "heads": heads, "matrices": matrices}
 
 
+class HeadLossMethod(Method):
+    """A method that differs from the baseline in nothing but the loss of a head."""
+
+    auxiliary_weight = AUXILIARY_WEIGHT
+
+    def head_loss(self, logits: Tensor, batch: Batch) -> Tensor:  # (B, C, H, W) at the size of the labels -> ()
+        """Loss of one head."""
+        raise NotImplementedError
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """The loss of the main head and, weighted, that of the auxiliary head."""
+        output, size = self.model(batch.image), batch.noisy.shape[1:]
+        parts = {"class_loss": self.head_loss(resized(output.logits, size), batch)}
+        loss = parts["class_loss"]
+        if output.auxiliary is not None:
+            parts["auxiliary_loss"] = self.head_loss(resized(output.auxiliary.logits, size), batch)
+            loss = loss + self.auxiliary_weight * parts["auxiliary_loss"]
+        return {"loss": loss, **parts}
+
+
 def resized(maps: Tensor, size: torch.Size | tuple[int, ...]) -> Tensor:
     """Maps (B, C, h, w) at another size, bilinearly; unchanged if they have it already."""
     if maps.shape[2:] == torch.Size(size):
