@@ -119,6 +119,7 @@ async function refresh() {
 
 function act(action, region) {
   const number = current;
+  if (!detail) say("Still loading: nothing decided."); // nobody can judge what is not on the screen yet
   if (!detail || stage.busy) return;
   change(number, (revision) => api.decide(number, action, revision, region), {
     then: () => {
@@ -255,7 +256,7 @@ function chooseSize(size) {
 }
 
 function setUpTools() {
-  stage.colour(review.classes, review.colours, review.ignore);
+  stage.colour(review.colours, review.ignore);
   const labels = [...review.classes.keys()].slice(1).concat(0, review.ignore);
   byId("classes").append(...labels.map((label) => {
     const button = document.createElement("button");

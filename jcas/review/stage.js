@@ -37,13 +37,12 @@ export class Stage {
     canvas.addEventListener("auxclick", (event) => event.preventDefault());
   }
 
-  colour(classes, colours, ignore) {
+  colour(colours, ignore) {
     this.ignore = ignore;
     this.table = new Uint32Array(256); // little end first: alpha, blue, green, red
     colours.forEach(([red, green, blue], label) => {
       this.table[label] = label ? (255 << 24 | blue << 16 | green << 8 | red) >>> 0 : 0;
     });
-    if (classes.length < 1) this.table.fill(0);
   }
 
   show(image, layers, painted, state) {

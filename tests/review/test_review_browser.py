@@ -45,8 +45,11 @@ class Page:
         lines = (audit / "images.jsonl").read_text("utf-8").splitlines()
         self.numbers = {json.loads(line)["id"]: number for number, line in enumerate(lines)}
 
-    def open(self, address: str | None = None) -> Page:
-        self.browser.get(address or self.server.address)
+    def open(self, *, again: bool = False) -> Page:
+        if again:
+            self.browser.refresh()
+        else:
+            self.browser.get(self.server.address)
         ready = "return document.documentElement.dataset.ready === 'yes'"
         wait_for(lambda: self.browser.execute_script(ready), "the page")
         return self
@@ -187,7 +190,7 @@ def test_whole_review_ends_in_the_expected_masks(page: Page, tmp_path: Path):
     page.wait_status("untrusted")
 
     # everything is there after a reload and a killed server, and undo still works
-    page.open(page.server.origin)
+    page.open(again=True)
     assert page.text("progress") == "3 of 6 reviewed" and page.text("title") == "sixth"
     os.kill(page.server.process.pid, signal.SIGKILL)
     page.server.process.wait()
@@ -236,7 +239,15 @@ def test_page_asks_only_this_server_and_shows_strange_names_as_text(page: Page):
 def test_second_tab_is_told_and_shown_the_newest_state(page: Page):
     browser = page.browser
     page.go("first")
-    page.server.decide(page.numbers["first"], "reject", revision=0)  # meanwhile, in another tab
+    here = browser.current_window_handle
+    browser.switch_to.new_window("tab")
+    page.open()
+    page.go("first")
+    page.press("r")
+    page.wait_status("rejected")
+    browser.close()
+    browser.switch_to.window(here)
+    assert page.text("status") == "to review"
     page.press("a")
     wait_for(lambda: "changed in another tab" in page.text("notice"), "the warning")
     wait_for(lambda: page.text("status") == "rejected", "the newest state")
@@ -281,9 +292,13 @@ def test_filters_layers_zoom_and_pan(page: Page):
     def pixel(row: float, column: float) -> list[int]:
         ((x, y),) = page.pointer((row, column))
         script = """
-            return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done([...document
-                .getElementById('canvas').getContext('2d').getImageData(arguments[0], arguments[1], 1, 1).data]))))"""
-        return browser.execute_script(script.replace("arguments[0]", str(x)).replace("arguments[1]", str(y)))
+            const [x, y, done] = arguments;
+            const copy = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+            requestAnimationFrame(() => requestAnimationFrame(() => {
+                copy.drawImage(document.getElementById('canvas'), -x, -y);
+                done([...copy.getImageData(0, 0, 1, 1).data]);
+            }));"""
+        return browser.execute_async_script(script, x, y)
 
     given, repaired = page.layer("given", "fifth"), page.layer("repaired", "fifth")
     browser.execute_script(
@@ -338,3 +353,15 @@ def test_next_image_after_accept_and_undo_comes_back(page: Page):
     wait_for(lambda: page.text("title") == first and page.text("status") == "to review", "the way back")
     assert page.state(first)["revision"] == 2
     page.browser.execute_script("localStorage.clear()")
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", "Failed"), ("", "Skipped")])
+def test_without_chromium_ci_fails_and_others_skip(monkeypatch: pytest.MonkeyPatch, ci: str, outcome: str):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("CI", ci)
+    with (
+        pytest.raises((pytest.fail.Exception, pytest.skip.Exception), match="Chromium cannot run") as ended,
+        chromium(),
+    ):
+        pass
+    assert ended.typename == outcome
