@@ -1,4 +1,4 @@
-"""The command line: `jcas synth | corrupt | train | evaluate | predict | report | review | demo`.
+"""The command line: `jcas synth | corrupt | train | evaluate | predict | report | review | benchmark | demo`.
 
 A mistake of the user is one line on stderr and exit code 2; Ctrl-C is exit code 130.
 """
@@ -299,6 +299,81 @@ def review(
     serve(audit, host=host, port=port, browser=browser, announce=lambda text: print(text, flush=True))
 
 
+@app.command(
+    epilog=_example(
+        "jcas benchmark data/acdc --noise ellipse --noise symmetric:rate=0.5 --methods upper_bound,baseline,jcas "
+        "--seeds 3 --config configs/acdc.yaml --jobs 2 --out bench",
+        "jcas benchmark data/target --noise sfda:runs/source --out bench_sfda",
+        "jcas benchmark --out bench                      continue, or repeat what failed",
+        "jcas benchmark --out bench --tables             tables and figures only",
+        "jcas benchmark --out bench --runner ray --address auto",
+    ).strip()
+)
+def benchmark(
+    out: Annotated[Path, typer.Option(help="Folder of the benchmark; an existing one is continued or extended.")],
+    data: Annotated[list[Path] | None, typer.Argument(help="Dataset folders; none: continue what is in --out.")] = None,
+    noise: Annotated[
+        list[str] | None, typer.Option(help="NAME, NAME:key=value,key=value, sfda:RUN, or none; repeat.")
+    ] = None,
+    methods: Annotated[
+        list[str] | None, typer.Option(help="Names, with commas or repeated; upper_bound is one  [default: all]")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Training seeds per cell.")] = 1,
+    config: Annotated[Path | None, typer.Option(help="YAML with the shared training settings; flags override.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="tiny, unet, lite0, resnet18..101, timm:NAME")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1)] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1)] = None,
+    size: Annotated[tuple[int, int] | None, typer.Option(help="Resize to rows, columns.")] = None,
+    augmentation: Annotated[str | None, typer.Option(help="none, flip or strong.")] = None,
+    selection: Annotated[str | None, typer.Option(help="noisy_validation or last.")] = None,
+    watch: Annotated[str | None, typer.Option(help="Split of the curves: none, val, test  [default: test]")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of a cell  [default: 1]")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or mps.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Cells at a time.")] = 1,
+    runner: Annotated[str, typer.Option(help="local (a process per cell), ray, or inline (for a debugger).")] = "local",
+    address: Annotated[str, typer.Option(help="Ray cluster; without it --runner ray starts one here.")] = "",
+    tables: Annotated[bool, typer.Option("--tables", help="Write tables and figures of what is finished.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
+) -> None:
+    """Compare methods on one fair grid of datasets, noises and seeds: same data order, epochs, backbone, selection."""
+    from jcas.benchmark import exclusive, plan, read_grid, run_grid, write_tables
+    from jcas.config import read_values
+
+    flags = {
+        "encoder": encoder,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "size": size,
+        "augmentation": augmentation,
+        "selection": selection,
+        "watch": watch,
+        "threads": threads,
+        "device": device,
+    }
+    given = {key: value for key, value in flags.items() if value is not None}
+    if tables:
+        if data:
+            raise ValueError(f"--tables only draws what is in --out, drop {data[0]}")
+        console.print(f"written: {', '.join(path.name for path in write_tables(read_grid(out)))}")
+        return
+    with exclusive(out):
+        if data:
+            names = [name.strip() for text in methods or [] for name in text.split(",") if name.strip()]
+            settings = {**(read_values(config) if config else {}), **given}
+            grid = plan(out, data, noises=noise or [], methods=names, seeds=seeds, settings=settings, progress=progress)
+        elif noise or methods or config or given:
+            raise ValueError("which datasets? give their folders, or only --out to continue a benchmark")
+        else:
+            grid = read_grid(out)
+        failed = run_grid(grid, runner=runner, jobs=jobs, address=address, progress=progress)
+        write_tables(grid)
+    console.print(f"table: {out / 'table.md'}    report: jcas report {out}")
+    if failed:
+        for cell in failed:
+            _complain(f"failed: {cell.name}: {(grid.error(cell) or 'no error recorded').splitlines()[0]}")
+        raise typer.Exit(1)
+
+
 @app.command(epilog=_example("jcas demo --out demo").strip())
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for data, runs and report; must not exist.")] = Path("demo"),
@@ -358,24 +433,13 @@ def _nothing_to_resume(out: Path) -> dict[str, Any]:
 
 def _pseudo_labels(source: Path, data: Path) -> Any:
     """The noise whose labels are the predictions of a trained run."""
-    import numpy as np
-    from torch import Tensor
-
     from jcas.data import open_dataset
-    from jcas.inference import probabilities
     from jcas.noise import NOISES
+    from jcas.predict import mask_predictor
     from jcas.run import read_run
 
     trained = read_run(source)
-    dataset = open_dataset(data)
-    if dataset.labels.names != trained.labels.names:
-        raise ValueError(f"{data}: classes {dataset.labels.names}, but {source} knows {trained.labels.names}")
-    if dataset.channels != trained.channels:
-        raise ValueError(f"{data}: {dataset.channels} channels, but {source} was trained on {trained.channels}")
-
-    def predictor(image: Tensor) -> np.ndarray:
-        return probabilities(trained.method, image, trained.config).argmax(0).numpy().astype(np.uint8)
-
+    predictor = mask_predictor(trained, open_dataset(data))
     return NOISES["pseudo"](num_classes=trained.labels.num_classes, predictor=predictor, source=str(source))  # type: ignore[call-arg]
 
 

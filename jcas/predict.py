@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
+from torch import Tensor
 
-from jcas.data import files
+from jcas.data import Dataset, files
 from jcas.gallery import overlay
 from jcas.inference import probabilities as predict_one
 from jcas.run import Run
@@ -68,6 +70,19 @@ def find_images(sources: Sequence[Path]) -> list[Path]:
             raise ValueError(f"{path} and {seen[files.stem(path)]} would write the same mask")
         seen[files.stem(path)] = path
     return found
+
+
+def mask_predictor(run: Run, dataset: Dataset) -> Callable[[Tensor], NDArray[np.uint8]]:
+    """A trained run as a function from an image to class ids, for a dataset of the same classes and channels."""
+    if dataset.labels.names != run.labels.names:
+        raise ValueError(f"{dataset.root}: classes {dataset.labels.names}, but {run.path} knows {run.labels.names}")
+    if dataset.channels != run.channels:
+        raise ValueError(f"{dataset.root}: {dataset.channels} channels, but {run.path} was trained on {run.channels}")
+
+    def predict(image: Tensor) -> NDArray[np.uint8]:
+        return predict_one(run.method, image, run.config).argmax(0).numpy().astype(np.uint8)
+
+    return predict
 
 
 def _expect_channels(run: Run, images: Sequence[Path]) -> None:

@@ -1,0 +1,63 @@
+"""The comparison of the paper's Table 1 on any dataset: every (dataset, noise, method, seed) trained the same way.
+
+``grid`` plans the cells, ``noisy_sets`` makes their data, ``runners`` train them, ``summary`` reads them, ``tables``
+and ``figures`` show them. The folder holds ``grid.json``, ``data/``, ``cells/`` (a run folder each), ``logs/`` and the
+tables, and can be continued, extended and drawn anew at any time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from jcas.benchmark.figures import draw_curves, draw_qualitative
+from jcas.benchmark.grid import UPPER_BOUND, Cell, Grid, exclusive, plan, read_grid
+from jcas.benchmark.progress import GridProgress
+from jcas.benchmark.runners import run_inline, run_locally, run_on_ray
+from jcas.benchmark.summary import collect, summarize
+from jcas.benchmark.tables import latex, markdown, noise_rates
+from jcas.run import write_bytes, write_json
+
+__all__ = ["RUNNERS", "UPPER_BOUND", "Cell", "Grid", "exclusive", "plan", "read_grid", "run_grid", "write_tables"]
+
+RUNNERS = ("local", "ray", "inline")
+
+
+def run_grid(
+    grid: Grid, *, runner: str = "local", jobs: int = 1, address: str = "", progress: bool = True
+) -> list[Cell]:
+    """Bring every unfinished cell to its end and return those that failed."""
+    if runner not in RUNNERS:
+        raise ValueError(f"unknown runner {runner!r}, choose one of {', '.join(RUNNERS)}")
+    if address and runner != "ray":
+        raise ValueError(f"--address {address} belongs to --runner ray, got --runner {runner}")
+    cells = [cell for cell in grid.cells if not grid.is_finished(cell)]
+    for cell in cells:  # an old reason must not pass for a new one
+        (grid.folder(cell) / "error.txt").unlink(missing_ok=True)
+    with GridProgress(grid, cells, Console(stderr=True), quiet=not progress) as watcher:
+        if runner == "inline":
+            run_inline(grid, cells, watcher)
+        elif runner == "ray":
+            run_on_ray(grid, cells, watcher, jobs=jobs, address=address)
+        else:
+            run_locally(grid, cells, watcher, jobs=jobs)
+    return [cell for cell in cells if not grid.is_finished(cell)]
+
+
+def write_tables(grid: Grid) -> list[Path]:
+    """Write every table and figure from the cells that are finished; nothing is trained."""
+    rows = collect(grid)
+    summary = summarize(grid, rows)
+    out = grid.out
+    write_json(out / "table.json", rows)
+    write_json(out / "summary.json", summary)
+    texts = {
+        "table.md": markdown(summary),
+        "table.tex": latex(summary),
+        "noise_rates.md": noise_rates(summary),
+    }
+    for name, text in texts.items():
+        write_bytes(out / name, text.encode())
+    written = [out / name for name in ("table.json", "summary.json", *texts)]
+    return [*written, *draw_curves(summary, out), *draw_qualitative(grid, out)]

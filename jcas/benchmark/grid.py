@@ -1,0 +1,240 @@
+"""What a benchmark consists of: shared settings, noisy sets, and one cell per (dataset, noise, method, seed).
+
+``grid.json`` holds it all. A later command on the same folder adds cells; the shared settings stay as they are, so that
+every number of a table comes from the same training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from jcas.benchmark.noisy_sets import (
+    CLEAN,
+    NoiseSpec,
+    NoisySet,
+    check_noise,
+    file_safe,
+    parse_noise,
+    prepare,
+    prepare_clean,
+)
+from jcas.config import Config, make_config
+from jcas.data import Dataset, open_dataset
+from jcas.methods import METHODS, method_class
+from jcas.run import write_json
+
+UPPER_BOUND = "upper_bound"
+"""The baseline on true labels, as a row of the grid."""
+
+OF_A_CELL = ("data", "method", "options", "labels", "seed")
+"""Settings that a cell decides; all others are shared."""
+
+FREE = ("workers", "cache", "threads", "device")
+"""Shared settings that may change when a grid continues on another machine."""
+
+_DEFAULTS = {"threads": 1, "watch": "test"}
+_GRID_FILE = "grid.json"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run of the grid."""
+
+    name: str  # of its folder in cells/
+    dataset: str
+    noise: str
+    method: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All cells of a benchmark folder and all that they share."""
+
+    out: Path
+    settings: Mapping[str, Any]
+    sets: tuple[NoisySet, ...] = ()
+    cells: tuple[Cell, ...] = ()
+
+    def folder(self, cell: Cell) -> Path:
+        """The run folder of a cell."""
+        return self.out / "cells" / cell.name
+
+    def noisy_set(self, cell: Cell) -> NoisySet:
+        """What the cell trains on."""
+        return next(found for found in self.sets if (found.dataset, found.noise) == (cell.dataset, cell.noise))
+
+    def data(self, noisy_set: NoisySet) -> Path:
+        """Folder of a noisy set."""
+        return self.out / noisy_set.folder  # an absolute folder stays as it is
+
+    def config(self, cell: Cell) -> Config:
+        """The training run of a cell: shared settings, its data, its method with the method's own defaults."""
+        upper = cell.method == UPPER_BOUND
+        own = {
+            "data": str(self.data(self.noisy_set(cell))),
+            "method": "baseline" if upper else cell.method,
+            "labels": "clean" if upper else "noisy",
+            "seed": cell.seed,
+        }
+        return make_config({**self.settings, **own}, source=str(self.out / _GRID_FILE))
+
+    def is_finished(self, cell: Cell) -> bool:
+        """Whether the cell needs no more work."""
+        return (self.folder(cell) / "results.json").is_file()
+
+    def error(self, cell: Cell) -> str | None:
+        """Why the cell failed, None if it did not."""
+        path = self.folder(cell) / "error.txt"
+        return path.read_text(encoding="utf-8") if path.is_file() and not self.is_finished(cell) else None
+
+    def write(self) -> None:
+        """Write ``grid.json``."""
+        content = {
+            "settings": dict(self.settings),
+            "sets": [found.to_json() for found in self.sets],
+            "cells": [asdict(cell) for cell in self.cells],
+        }
+        write_json(self.out / _GRID_FILE, content)
+
+
+def read_grid(out: Path) -> Grid:
+    """The benchmark that lies in a folder."""
+    out = out.resolve()  # cells run in processes with other working folders
+    path = out / _GRID_FILE
+    if not path.is_file():
+        raise ValueError(f"{out}: no benchmark here (no {_GRID_FILE}); give datasets to start one")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        sets = tuple(NoisySet(**found) for found in content["sets"])
+        cells = tuple(Cell(**found) for found in content["cells"])
+        return Grid(out, content["settings"], sets, cells)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: damaged ({error})") from None
+
+
+def plan(
+    out: Path,
+    data: Sequence[Path],
+    *,
+    noises: Sequence[str],
+    methods: Sequence[str] = (),
+    seeds: int = 1,
+    settings: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> Grid:
+    """Check everything, make the noisy sets, and add the cells to the grid of ``out``.
+
+    Args:
+        out: folder of the benchmark; an existing one is extended.
+        data: dataset folders.
+        noises: as `parse_noise` reads them.
+        methods: names in METHODS and ``upper_bound``; all of them by default.
+        seeds: number of training seeds, counted from the ``seed`` of the settings (0).
+        settings: shared keys of `jcas.config.Config`.
+        progress: show bars while noise is made.
+    """
+    out = out.resolve()
+    if seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    methods = list(dict.fromkeys(methods)) or [UPPER_BOUND, *METHODS]
+    for method in methods:
+        if method != UPPER_BOUND:
+            method_class(method)
+    first_seed, shared = _shared(settings or {})
+    datasets = _open(data)
+    specs = _distinct([parse_noise(text) for text in noises])
+    for dataset in datasets:
+        for spec in specs:
+            check_noise(spec, dataset)
+    grid = _earlier(out, shared)
+    added = []
+    for dataset in datasets:
+        if UPPER_BOUND in methods:
+            added.append(prepare_clean(dataset, out, progress=progress))
+        added += [prepare(dataset, spec, out, progress=progress) for spec in specs]
+    # Seeds outermost: a grid that is stopped early has a whole table of the first seed.
+    cells = [
+        _cell(found, method, seed)
+        for seed in range(first_seed, first_seed + seeds)
+        for found in added
+        for method in ([UPPER_BOUND] if found.noise == CLEAN else [m for m in methods if m != UPPER_BOUND])
+    ]
+    sets = {(found.dataset, found.noise): found for found in (*grid.sets, *added)}
+    named = {cell.name: cell for cell in (*grid.cells, *cells)}
+    grid = replace(grid, sets=tuple(sets.values()), cells=tuple(named.values()))
+    grid.write()
+    return grid
+
+
+@contextlib.contextmanager
+def exclusive(out: Path) -> Iterator[None]:
+    """Keep a second grid out of the folder; the lock falls when this process ends, however it ends."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{out}: another benchmark is running in this folder") from None
+        yield
+
+
+def _cell(noisy_set: NoisySet, method: str, seed: int) -> Cell:
+    name = "__".join((file_safe(noisy_set.dataset), file_safe(noisy_set.noise), method, f"s{seed}"))
+    return Cell(name, noisy_set.dataset, noisy_set.noise, method, seed)
+
+
+def _shared(settings: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """The first seed, and the settings of every cell with all rules resolved once, for all machines of the grid."""
+    for key in ("data", "method", "options", "labels"):
+        if key in settings:
+            raise ValueError(f"{key}: a cell of the grid decides it, leave it out of the shared settings")
+    config = make_config({**_DEFAULTS, **settings, "data": ".", "method": "baseline"}, source="benchmark").resolved()
+    if config.devices * config.nodes > 1:
+        raise ValueError(f"a cell trains in one process, got devices={config.devices}, nodes={config.nodes}")
+    return config.seed, config.model_dump(mode="json", exclude=set(OF_A_CELL))
+
+
+def _earlier(out: Path, shared: dict[str, Any]) -> Grid:
+    if not (out / _GRID_FILE).is_file():
+        if out.exists() and any(path.name != ".lock" for path in out.iterdir()):
+            raise ValueError(f"{out}: exists, is not empty and holds no benchmark; choose another --out")
+        return Grid(out, shared)
+    grid = read_grid(out)
+    for key, value in shared.items():
+        if key not in FREE and grid.settings.get(key) != value:
+            raise ValueError(
+                f"{out}: its cells have {key}={grid.settings.get(key)!r}, got {value!r}; "
+                "keep it, or start another benchmark with another --out"
+            )
+    return replace(grid, settings=shared)
+
+
+def _open(data: Sequence[Path]) -> list[Dataset]:
+    datasets: dict[str, Dataset] = {}
+    for path in data:
+        dataset = open_dataset(path)
+        if dataset.name in datasets:
+            raise ValueError(
+                f"{path}: called {dataset.name!r} as {datasets[dataset.name].root} is; "
+                "give one of them another name in its dataset.yaml"
+            )
+        datasets[dataset.name] = dataset
+    return list(datasets.values())
+
+
+def _distinct(specs: Sequence[NoiseSpec]) -> list[NoiseSpec]:
+    if not specs:
+        raise ValueError("which noise? give --noise NAME, or --noise none for the labels as they are")
+    by_name: dict[str, NoiseSpec] = {}
+    for spec in specs:
+        other = by_name.setdefault(file_safe(spec.label), spec)
+        if other != spec:
+            raise ValueError(f"two noises would both be called {spec.label!r}: {other} and {spec}")
+    return list(by_name.values())

@@ -1,0 +1,195 @@
+"""The datasets of a grid: each noise is laid over each dataset once, and all methods and seeds train on that copy."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from jcas.corrupt import corrupt, count, measure
+from jcas.data import Dataset
+from jcas.noise import NOISES, Noise, make_noise
+from jcas.noise.base import Mask
+from jcas.predict import mask_predictor
+from jcas.run import read_run
+
+AS_THEY_ARE = "none"
+CLEAN = "clean"
+"""Name of the set that the upper bound trains on."""
+
+NOISE_SEED = 0
+"""Of every noisy set: the seeds of a grid vary the training, never the labels."""
+
+_NEXT_PARAMETER = re.compile(r",(?=\s*[A-Za-z_]\w*=)")
+
+
+@dataclass(frozen=True)
+class NoiseSpec:
+    """A noise as the command line names it: ``NAME``, ``NAME:key=value,key=value``, ``sfda:RUN`` or ``none``."""
+
+    name: str
+    parameters: Mapping[str, Any]
+    source: Path | None = None  # run folder of sfda
+
+    @property
+    def label(self) -> str:
+        """Short name that tells the noises of a grid apart.
+
+        >>> parse_noise("symmetric:rate=0.5").label, parse_noise("ellipse").label
+        ('symmetric:rate=0.5', 'ellipse')
+        """
+        if self.source is not None:
+            return f"sfda:{self.source.name}"
+        values = ",".join(f"{key}={_plain(value)}" for key, value in self.parameters.items())
+        return f"{self.name}:{values}" if values else self.name
+
+
+@dataclass(frozen=True)
+class NoisySet:
+    """A dataset with one noise, ready to train on, and what is known of its labels."""
+
+    dataset: str
+    noise: str  # label of the spec
+    folder: str  # relative to the benchmark's folder where it lies inside
+    kind: str  # name in NOISES, "none" or "clean"
+    parameters: dict[str, Any]
+    class_noise_rate: float | None = None
+    affinity_noise_rate: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``grid.json`` stores it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clean(Noise):
+    """No noise: the true labels, for the upper bound."""
+
+    def apply(self, mask: Mask, rng: np.random.Generator, image: torch.Tensor | None) -> Mask:
+        """A copy of the mask."""
+        return mask.copy()
+
+
+def parse_noise(text: str) -> NoiseSpec:
+    """Read a noise from the command line.
+
+    >>> parse_noise("asymmetric:rate=0.4").parameters
+    {'rate': 0.4}
+    """
+    name, _, rest = text.partition(":")
+    if name in ("sfda", "pseudo"):
+        if not rest:
+            raise ValueError(f"--noise {text}: say whose predictions become the labels, sfda:RUN")
+        return NoiseSpec("pseudo", {}, Path(rest))
+    if name != AS_THEY_ARE and name not in NOISES:
+        known = ", ".join([AS_THEY_ARE, *(key for key in NOISES if key != "pseudo"), "sfda:RUN"])
+        raise ValueError(f"--noise {text}: unknown noise {name!r} (known: {known})")
+    parameters: dict[str, Any] = {}
+    for item in _NEXT_PARAMETER.split(rest) if rest else []:
+        key, separator, value = item.strip().partition("=")
+        if not separator or not key:
+            raise ValueError(f"--noise {text}: expected key=value after the colon, got {item!r}")
+        try:
+            parameters[key] = json.loads(value)
+        except json.JSONDecodeError:
+            parameters[key] = value
+    if name == AS_THEY_ARE and parameters:
+        raise ValueError(f"--noise {text}: none has no parameters")
+    return NoiseSpec(name, parameters)
+
+
+def check_noise(spec: NoiseSpec, dataset: Dataset) -> None:
+    """Raise what `prepare` would raise, before the first file is written."""
+    if spec.source is not None:
+        mask_predictor(read_run(spec.source), dataset)
+    elif spec.name != AS_THEY_ARE:
+        make_noise(spec.name, num_classes=dataset.labels.num_classes, parameters=spec.parameters)
+
+
+def prepare(dataset: Dataset, spec: NoiseSpec, out: Path, *, progress: bool = True) -> NoisySet:
+    """Make the noisy copy in ``out/data``, or find the one that an earlier command made.
+
+    All splits get noise, the test split for the pictures only: scores are taken against ``clean/``.
+    """
+    if spec.name == AS_THEY_ARE:
+        return NoisySet(
+            dataset.name, spec.label, str(dataset.root.resolve()), AS_THEY_ARE, {}, **_rates_as_they_are(dataset)
+        )
+    noise: Noise | str = spec.name
+    if spec.source is not None:
+        run = read_run(spec.source)
+        noise = NOISES["pseudo"](  # type: ignore[call-arg]
+            num_classes=run.labels.num_classes, predictor=mask_predictor(run, dataset), source=str(spec.source)
+        )
+    return _noisy_copy(dataset, noise, spec.parameters, spec.label, out, progress=progress)
+
+
+def prepare_clean(dataset: Dataset, out: Path, *, progress: bool = True) -> NoisySet:
+    """The set of the upper bound: true labels to train on and to select by."""
+    if dataset.truth_is_clean("test") and not dataset.truth_is_clean("train"):
+        raise ValueError(f"{dataset.root}: no true training labels in clean/; leave upper_bound out of --methods")
+    return _noisy_copy(dataset, Clean(num_classes=dataset.labels.num_classes), {}, CLEAN, out, progress=progress)
+
+
+def file_safe(text: str) -> str:
+    """Text as part of a file name.
+
+    >>> file_safe("symmetric:rate=0.5")
+    'symmetric-rate=0.5'
+    """
+    return re.sub(r"[^A-Za-z0-9.=_+-]+", "-", text).strip("-.") or "unnamed"
+
+
+def _noisy_copy(
+    dataset: Dataset, noise: Noise | str, parameters: Mapping[str, Any], label: str, out: Path, *, progress: bool
+) -> NoisySet:
+    folder = out / "data" / f"{file_safe(dataset.name)}__{file_safe(label)}"
+    if not (folder / "noise.json").is_file():
+        corrupt(
+            dataset.root,
+            noise=noise,
+            parameters=dict(parameters) or None,
+            out=folder,
+            seed=NOISE_SEED,
+            workers=1,
+            splits=("train", "val", "test"),
+            progress=progress,
+        )
+    about = json.loads((folder / "noise.json").read_text(encoding="utf-8"))
+    return NoisySet(
+        dataset.name,
+        label,
+        str(folder.relative_to(out)),
+        CLEAN if isinstance(noise, Clean) else about["noise"],
+        about["parameters"],
+        about["class_noise_rate"],
+        about["affinity_noise_rate"],
+    )
+
+
+def _rates_as_they_are(dataset: Dataset) -> dict[str, float]:
+    """Noise rates of training labels that come with true ones."""
+    if not any(record.clean for record in dataset.split("train")):
+        return {}
+    counts = {}
+    for record in dataset.split("train"):
+        sample = dataset.load(record, clean=True)
+        assert sample.clean is not None
+        judged = sample.noisy != dataset.labels.ignore
+        counts[record.id] = count(
+            sample.clean[judged].numpy().astype(np.uint8),
+            sample.noisy[judged].numpy().astype(np.uint8),
+            num_classes=dataset.labels.num_classes,
+        )
+    measured = measure(counts, labels=dataset.labels)
+    return {key: measured[key] for key in ("class_noise_rate", "affinity_noise_rate")}
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
