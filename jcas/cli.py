@@ -251,15 +251,19 @@ def predict(
     console.print(f"{count} masks in {out}")
 
 
-@app.command(epilog=_example("jcas report runs/baseline runs/jcas --out report.html").strip())
+@app.command(epilog=_example("jcas report runs/baseline runs/jcas --out report.html", "jcas report bench").strip())
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, side by side in this order.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, side by side in this order; or one benchmark.")],
     out: Annotated[Path | None, typer.Option(help="HTML file; default: report.html in the first run.")] = None,
 ) -> None:
-    """Put one or several runs on one self-contained page."""
-    from jcas.report import build_report
+    """Put one or several runs, or a benchmark, on one self-contained page."""
+    from jcas.report import build_benchmark_report, build_report, is_benchmark
 
-    page = build_report(runs, out or runs[0] / "report.html")
+    target = out or runs[0] / "report.html"
+    if len(runs) == 1 and is_benchmark(runs[0]):
+        page = build_benchmark_report(runs[0], target)
+    else:
+        page = build_report(runs, target)
     console.print(f"report: {page}")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,9 @@ from jcas.benchmark.tables import method_name
 from jcas.data import Dataset, Record, open_dataset, read_mask
 from jcas.gallery import overlay
 
-IMAGES = 3
-"""Test images per noise in ``qualitative.png``."""
-
 _LINE_STYLES = ("-", "--", ":")
 _OWN = "jcas"
-_TILE = 1.5  # inches
+_TILE, _LEFT, _TOP, _BOTTOM = 1.5, 1.3, 0.52, 0.3  # inches
 
 
 def draw_curves(summary: Mapping[str, Any], out: Path) -> list[Path]:
@@ -71,76 +69,92 @@ def draw_curves(summary: Mapping[str, Any], out: Path) -> list[Path]:
 
 
 def draw_qualitative(grid: Grid, out: Path) -> list[Path]:
-    """``qualitative.png``: image, truth, noisy label and every prediction for some test images of each noise."""
-    sets = [found for found in grid.sets if found.noise != CLEAN and _shown_cells(grid, found)]
-    if not sets:
+    """``qualitative.png``: a row each for image, truth, noisy label and every method; columns are test images."""
+    panels = []
+    for name in dict.fromkeys(found.dataset for found in grid.sets):
+        sets = [found for found in grid.sets if found.dataset == name and found.noise != CLEAN]
+        sets = [found for found in sets if _shown_cells(grid, found).keys() - {UPPER_BOUND}]
+        if sets:
+            panels.append(_Panel(name, sets, [_pick(open_dataset(grid.data(found)), len(sets)) for found in sets]))
+    if not panels:
         return []
-    picked = [_pick(open_dataset(grid.data(found))) for found in sets]
-    columns = max(len(_shown_cells(grid, found)) for found in sets) + 3
-    heights = []
-    for dataset, records in picked:
-        rows, cols = dataset.size(records[0])
-        heights.append(len(records) * (_TILE * rows / cols + 0.03) + 0.62)
-    figure = Figure(figsize=(columns * (_TILE + 0.03), sum(heights)), dpi=110)
-    parts = figure.subfigures(len(sets), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for part, height, found, (dataset, records) in zip(parts, heights, sets, picked, strict=True):
-        _draw_set(part, grid, found, dataset, records, columns=columns, height=height)
+    sizes = [panel.size(grid) for panel in panels]
+    figure = Figure(figsize=(max(width for width, _ in sizes), sum(height for _, height in sizes)), dpi=110)
+    parts = figure.subfigures(len(panels), 1, squeeze=False, height_ratios=[height for _, height in sizes])[:, 0]
+    for part, panel, (width, height) in zip(parts, panels, sizes, strict=True):
+        panel.draw(part, grid, width=width / figure.get_figwidth(), height=height)
     return [_save(figure, out / "qualitative.png")]
 
 
-def _draw_set(
-    part: Any, grid: Grid, found: NoisySet, dataset: Dataset, records: Sequence[Record], *, columns: int, height: float
-) -> None:
-    cells = _shown_cells(grid, found)
-    axes = part.subplots(
-        len(records),
-        columns,
-        squeeze=False,
-        gridspec_kw={
-            "wspace": 0.02,
-            "hspace": 0.03,
-            "left": 0.01,
-            "right": 0.99,
-            "bottom": 0.24 / height,
-            "top": 1 - 0.38 / height,
-        },
-    )
-    for axis in axes.flat:
-        axis.set(xticks=[], yticks=[])
-        axis.spines[:].set_visible(False)
-    for row, record in zip(axes, records, strict=True):
-        sample = dataset.load(record, clean=True)
-        assert sample.clean is not None
-        colours = dataset.labels.colours
-        nothing = torch.zeros_like(sample.clean)
-        masks = [nothing, sample.clean, sample.noisy, *(_prediction(grid, cell, record) for cell in cells)]
-        for axis, mask in zip(row, masks, strict=False):
-            axis.imshow(overlay(sample.image, mask, colours, opacity=0.65))
-    titles = ["image", "truth", "noisy label", *(method_name(cell.method) for cell in cells)]
-    for axis, title in zip(axes[0], titles, strict=False):
-        axis.set_title(title, fontsize=8, pad=3)
-    title = f"{found.dataset}, {found.noise}"
-    part.suptitle(title, fontsize=9, fontweight="bold", x=0.01, ha="left", y=1 - 0.03 / height)
-    patches = [
-        Patch(color=(red / 255, green / 255, blue / 255), label=name)
-        for name, (red, green, blue) in zip(dataset.labels.foreground, dataset.labels.colours[1:], strict=True)
-    ]
-    corner = {"loc": "lower left", "bbox_to_anchor": (0.005, 0), "borderpad": 0}
-    part.legend(handles=patches, ncols=8, frameon=False, fontsize=7, **corner)
+@dataclass(frozen=True)
+class _Panel:
+    """The pictures of one dataset."""
+
+    name: str
+    sets: list[NoisySet]
+    picked: list[tuple[Dataset, list[Record]]]  # for each set
+
+    def methods(self, grid: Grid) -> list[str]:
+        """All methods with a picture, the upper bound first."""
+        found = dict.fromkeys(method for one in self.sets for method in _shown_cells(grid, one))
+        return sorted(found, key=lambda method: method != UPPER_BOUND)
+
+    def size(self, grid: Grid) -> tuple[float, float]:
+        """Width and height in inches."""
+        dataset, records = self.picked[0]
+        rows, columns = dataset.size(records[0])
+        count = sum(len(records) for _, records in self.picked)
+        tile = _TILE * rows / columns + 0.04
+        return _LEFT + count * (_TILE + 0.04), _TOP + (3 + len(self.methods(grid))) * tile + _BOTTOM
+
+    def draw(self, part: Any, grid: Grid, *, width: float, height: float) -> None:
+        """Draw into a part of the figure; ``width`` is the share of it that this dataset needs."""
+        methods = self.methods(grid)
+        total = part.bbox.width / part.figure.dpi
+        space = {"left": _LEFT / total, "right": width, "bottom": _BOTTOM / height, "top": 1 - _TOP / height}
+        columns = [(found, dataset, r) for found, (dataset, rs) in zip(self.sets, self.picked, strict=True) for r in rs]
+        axes = part.subplots(
+            3 + len(methods), len(columns), squeeze=False, gridspec_kw={**space, "wspace": 0.03, "hspace": 0.03}
+        )
+        for axis in axes.flat:
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set_visible(False)
+        for column, (found, dataset, record) in zip(axes.T, columns, strict=True):
+            cells = _shown_cells(grid, found)
+            sample = dataset.load(record, clean=True)
+            assert sample.clean is not None
+            picture = sample.image if len(sample.image) == 3 else sample.image[:1].expand(3, -1, -1)
+            column[0].imshow(picture.permute(1, 2, 0).numpy())
+            masks = [_prediction(grid, cells[method], record) if method in cells else None for method in methods]
+            grey = 0.8 * sample.image.mean(0, keepdim=True)  # colours stand out, the anatomy stays
+            for axis, mask in zip(column[1:], [sample.clean, sample.noisy, *masks], strict=True):
+                if mask is not None:
+                    axis.imshow(overlay(grey, mask, dataset.labels.colours, opacity=0.7))
+        for axis, title in zip(axes[:, 0], ["image", "truth", "noisy label", *methods], strict=True):
+            axis.set_ylabel(method_name(title), fontsize=8, rotation=0, ha="right", va="center")
+        for place, (found, _, _) in enumerate(columns):
+            if place == 0 or columns[place - 1][0] is not found:
+                axes[0, place].set_title(found.noise, fontsize=8, loc="left", pad=4)
+        part.suptitle(self.name, fontsize=10, fontweight="bold", x=space["left"], ha="left", y=1 - 0.06 / height)
+        labels = self.picked[0][0].labels
+        patches = [
+            Patch(color=(red / 255, green / 255, blue / 255), label=name)
+            for name, (red, green, blue) in zip(labels.foreground, labels.colours[1:], strict=True)
+        ]
+        corner = {"loc": "lower left", "bbox_to_anchor": (space["left"], 0.04 / height), "borderpad": 0.0}
+        part.legend(handles=patches, ncols=6, frameon=False, fontsize=8, **corner)
 
 
-def _shown_cells(grid: Grid, found: NoisySet) -> list[Cell]:
-    """The first finished seed of each method, the upper bound first."""
+def _shown_cells(grid: Grid, found: NoisySet) -> dict[str, Cell]:
+    """The first finished seed of each method."""
     cells: dict[str, Cell] = {}
     for cell in grid.cells:
         if cell.dataset == found.dataset and cell.noise in (found.noise, CLEAN) and grid.is_finished(cell):
             cells.setdefault(cell.method, cell)
-    if set(cells) <= {UPPER_BOUND}:
-        return []
-    return sorted(cells.values(), key=lambda cell: cell.method != UPPER_BOUND)
+    return cells
 
 
-def _pick(dataset: Dataset) -> tuple[Dataset, list[Record]]:
+def _pick(dataset: Dataset, noises: int) -> tuple[Dataset, list[Record]]:
     """Images of the scored split that show the most classes, evenly spread over it."""
     records = dataset.split("test") or dataset.split("val")
     shown = {}
@@ -150,7 +164,8 @@ def _pick(dataset: Dataset) -> tuple[Dataset, list[Record]]:
         shown[record.id] = len(set(truth.unique().tolist()) - {0, dataset.labels.ignore})
     most = max(shown.values())
     rich = [record for record in records if shown[record.id] == most]
-    places = np.unique(np.linspace(0, len(rich) - 1, IMAGES + 2).round().astype(int)[1:-1])
+    images = max(2, 6 // noises)
+    places = np.unique(np.linspace(0, len(rich) - 1, images + 2).round().astype(int)[1:-1])
     return dataset, [rich[place] for place in places]
 
 

@@ -1,0 +1,110 @@
+"""The report on a benchmark: who wins under which noise, tables, curves, pictures and how the labels were wrong."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from jcas.report.charts import Chart, Series, line_chart
+from jcas.report.page import render_page, write_page
+
+COLOURS = 8
+"""Number of line colours that the style sheet defines; later methods get them again, dashed."""
+
+_SUMMARY, _PICTURES = "summary.json", "qualitative.png"
+_LARGEST_SIDE = 16_383  # of a WebP
+
+
+def is_benchmark(folder: Path) -> bool:
+    """Whether a folder holds the tables of a benchmark."""
+    return (Path(folder) / _SUMMARY).is_file()
+
+
+def build_benchmark_report(folder: Path, out: Path, *, title: str = "Benchmark on noisy masks") -> Path:
+    """Write one self-contained HTML file about a benchmark folder."""
+    folder = Path(folder)
+    if not is_benchmark(folder):
+        raise ValueError(f"not a benchmark folder: {folder} (it has no {_SUMMARY})")
+    try:
+        summary = json.loads((folder / _SUMMARY).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{folder / _SUMMARY} is not valid JSON: {error}") from error
+    methods = dict.fromkeys(
+        line["method"]
+        for dataset in summary["datasets"]
+        for group in dataset["noises"]
+        for line in (*group["methods"], *group["curves"])
+    )
+    colours = {method: position for position, method in enumerate(methods)}
+    context: dict[str, Any] = {
+        "title": title,
+        "summary": summary,
+        "verdicts": [_verdict(d, g) for d in summary["datasets"] for g in d["noises"]],
+        "methods": list(methods),
+        "charts": [
+            chart
+            for dataset in summary["datasets"]
+            for group in dataset["noises"]
+            if (chart := _chart(summary, dataset["dataset"], group, colours))
+        ],
+        "pictures": _picture(folder / _PICTURES),
+        "has_paper": any(
+            entry["jac"]["mean"]["paper"] is not None
+            for dataset in summary["datasets"]
+            for group in dataset["noises"]
+            for entry in group["methods"]
+        ),
+    }
+    return write_page(render_page("benchmark.html", context), out)
+
+
+def _verdict(dataset: Mapping[str, Any], group: Mapping[str, Any]) -> str:
+    """Who leads under one noise, and by how much over the baseline."""
+    scored = {e["method"]: e["jac"]["mean"]["mean"] for e in group["methods"]}
+    scored = {method: value for method, value in scored.items() if value is not None}
+    if not scored:
+        return f"{dataset['dataset']}, {group['noise']}: nothing could be scored."
+    best = max(scored, key=lambda method: scored[method])
+    sentence = f"{dataset['dataset']}, {group['noise']}: {best} reaches {scored[best]:.2f} % mean Jaccard"
+    if best == "baseline" and len(scored) > 1:
+        sentence += "; no method beats the baseline"
+    elif "baseline" in scored and best != "baseline":
+        sentence += f", {scored[best] - scored['baseline']:.2f} points above the baseline"
+    upper = dataset["upper_bound"]
+    if upper and upper["jac"]["mean"]["mean"] is not None:
+        sentence += f" (true labels: {upper['jac']['mean']['mean']:.2f})"
+    return sentence + "."
+
+
+def _chart(
+    summary: Mapping[str, Any], dataset: str, group: Mapping[str, Any], colours: Mapping[str, int]
+) -> Chart | None:
+    lines = [
+        Series(
+            line["method"].replace("_", " "),
+            tuple(zip(map(float, line["epochs"]), line["mean"], strict=True)),
+            colours[line["method"]] % COLOURS,
+            dashed=colours[line["method"]] >= COLOURS,
+        )
+        for line in group["curves"]
+    ]
+    title = f"{dataset}, {group['noise']}: mean Jaccard on {summary['settings']['watch']}, %"
+    note = "For looking only: it never selects the epoch. Mean over seeds."
+    return line_chart(title, lines, x_label="epoch", note=note)
+
+
+def _picture(file: Path) -> str | None:
+    """The picture as base64 WebP, which is a fraction of the PNG."""
+    if not file.is_file():
+        return None
+    image = Image.open(file).convert("RGB")
+    image.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE))
+    buffer = io.BytesIO()
+    image.save(buffer, format="WEBP", quality=82, method=2)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")
