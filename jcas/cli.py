@@ -269,6 +269,60 @@ def report(
 
 @app.command(
     epilog=_example(
+        "jcas audit runs/jcas --out audits/first",
+        "jcas audit runs/jcas --folds 4 --out audits/blind --wrongness",
+        "jcas audit runs/jcas --out audits/first --dataset-out data/repaired",
+        "jcas train data/repaired --out runs/repaired",
+    ).strip()
+)
+def audit(
+    run: RunFolder,
+    out: Annotated[Path, typer.Option(help="Audit folder; an unfinished audit in it continues.")],
+    data: Annotated[Path | None, typer.Option(help="Another dataset; default: the run's own.")] = None,
+    folds: Annotated[
+        int | None, typer.Option(min=2, help="Train that many models, each blind to the images it judges.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Least probability of a label that replaces another.")] = 0.9,
+    split: Annotated[list[str] | None, typer.Option(help="train, val or test; repeat.  [default: train, val]")] = None,
+    wrongness: Annotated[bool, typer.Option("--wrongness", help="Also maps of the wrong-label probability.")] = False,
+    dataset_out: Annotated[Path | None, typer.Option(help="Also write a dataset for `jcas train`.")] = None,
+    use: Annotated[str, typer.Option(help="In --dataset-out: repaired masks, or given ones weighted.")] = "repaired",
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+) -> None:
+    """Find the wrong masks of a dataset, rank them and suggest repairs."""
+    from jcas import audit as auditing
+
+    finished = (out / "audit.json").is_file() and dataset_out is not None
+    if finished:  # only the dataset is asked for
+        about = auditing.read_audit(out)
+    else:
+        splits = tuple(split or ("train", "val"))
+        about = auditing.audit(
+            run,
+            out,
+            data=data,
+            folds=folds,
+            confidence=confidence,
+            splits=splits,
+            wrongness=wrongness,
+            progress=progress,
+        )
+    pixels, pairs = about["class_noise_rate"], about["affinity_noise_rate"]
+    console.print(
+        f"{about['images']} masks judged: {pixels['value']:.2%} of the pixels wrong "
+        f"({pixels['low']:.2%} to {pixels['high']:.2%}), {pairs['value']:.2%} of the pixel pairs"
+    )
+    if not about["out_of_sample"]:
+        console.print("[yellow]judged by a model that was trained on these labels; --folds 4 is fairer[/yellow]")
+    console.print("  ".join(f"{kind} {count}" for kind, count in about["kinds"].items()) or "no issues")
+    if dataset_out is not None:
+        auditing.write_dataset(out, dataset_out, use=use)  # type: ignore[arg-type]
+        console.print(f"dataset: {dataset_out}")
+    console.print(f"audit folder: {out}    look: jcas review {out}")
+
+
+@app.command(
+    epilog=_example(
         "jcas review audits/first",
         "jcas review audits/first --export data/corrected",
         "jcas review audits/first --export corrected_coco --format coco",

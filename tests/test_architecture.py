@@ -35,7 +35,7 @@ MAY_SEE: dict[str, set[str]] = {
     "gallery": {"config", "data", "inference", "methods", "metrics", "run", "schema"},
     "predict": {"config", "data", "gallery", "inference", "methods", "run", "schema"},
     "export": {"config", "data", "methods", "models", "run", "schema", "version"},
-    "audit": {"config", "core", "data", "inference", "metrics", "run", "schema", "version"},
+    "audit": {"config", "core", "data", "engine", "inference", "methods", "metrics", "run", "schema", "version"},
     "engine": {
         "config", "data", "gallery", "inference", "methods", "metrics", "models", "run", "schema", "version",
     },

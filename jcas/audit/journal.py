@@ -1,0 +1,149 @@
+"""The audit folder while it grows: one line per judged image, so that a killed audit goes on where it stopped."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from jcas.audit.regions import Issue
+from jcas.data import files
+from jcas.run import write_bytes, write_json
+from jcas.schema import LabelSpace
+
+LAYERS = ("images", "given", "repaired", "regions", "weights")
+COLUMNS = (
+    "image", "region", "kind", "class_given", "class_suggested", "probability", "top", "left", "bottom", "right",
+    "pixels",
+)  # fmt: skip
+
+
+class Journal:
+    """What is known of the images judged so far, on disk in ``OUT/.audit/`` until the audit is finished.
+
+    A line of ``journal.jsonl`` is written after all pictures of its image, so an image is judged or it is not.
+    """
+
+    def __init__(self, out: Path, settings: Mapping[str, Any], *, print_bytes: int) -> None:
+        self.out = out
+        self.settings = dict(settings)
+        self.print_bytes = print_bytes
+        self.work = out / ".audit"
+        self.lines: list[dict[str, Any]] = []
+
+    def open(self) -> None:
+        """Start, or continue the same audit; another one in the folder is an error."""
+        if (self.out / "audit.json").exists():
+            raise ValueError(f"{self.out}: holds a finished audit; choose another --out")
+        stored = self.work / "settings.json"
+        if stored.is_file():
+            before = json.loads(stored.read_text(encoding="utf-8"))
+            changed = [key for key in self.settings if before.get(key) != self.settings[key]]
+            if changed:
+                key = changed[0]
+                raise ValueError(
+                    f"{self.out}: unfinished audit with {key} = {before.get(key)!r}, now {self.settings[key]!r}; "
+                    "choose another --out"
+                )
+        elif self.out.exists() and any(self.out.iterdir()):
+            raise ValueError(f"{self.out}: exists and is not an audit; choose another --out")
+        for layer in LAYERS:
+            (self.out / layer).mkdir(parents=True, exist_ok=True)
+        write_json(stored, self.settings)
+        self._recover()
+
+    def _recover(self) -> None:
+        journal, prints = self.work / "journal.jsonl", self.work / "fingerprints.bin"
+        text = journal.read_bytes() if journal.is_file() else b""
+        whole = text[: text.rfind(b"\n") + 1]  # a kill may have cut the last line
+        self.lines = [json.loads(line) for line in whole.splitlines()]
+        write_bytes(journal, whole)
+        stored = prints.read_bytes() if prints.is_file() else b""
+        write_bytes(prints, stored[: len(self.lines) * self.print_bytes])
+        write_bytes(self.out / "images.jsonl", _jsonl(line["image"] for line in self.lines))
+
+    def done(self) -> set[str]:
+        """Ids of the images judged so far."""
+        return {line["image"]["id"] for line in self.lines}
+
+    def add(
+        self, image: dict[str, Any], joint: NDArray[np.float64], issues: Sequence[Issue], mark: NDArray[np.uint8]
+    ) -> None:
+        """Enter one judged image whose pictures are written."""
+        line = {"image": image, "joint": joint.tolist(), "issues": [astuple(issue) for issue in issues]}
+        _append(self.work / "fingerprints.bin", mark.tobytes())
+        _append(self.out / "images.jsonl", _jsonl([image]))
+        _append(self.work / "journal.jsonl", _jsonl([line]))
+        self.lines.append(json.loads(json.dumps(line)))
+
+    def fingerprints(self) -> NDArray[np.uint8]:  # (images, bytes), on disk
+        """Thumbnails of all images, read as they are needed."""
+        if not self.lines:
+            return np.zeros((0, self.print_bytes), dtype=np.uint8)
+        return np.memmap(self.work / "fingerprints.bin", dtype=np.uint8, mode="r").reshape(-1, self.print_bytes)
+
+    def finish(self, about: dict[str, Any], issues: Mapping[str, Sequence[Issue]], labels: LabelSpace) -> None:
+        """Write the tables, worst image first; ``audit.json`` comes last and makes the audit finished."""
+        ranked = sorted(
+            (line["image"] for line in self.lines), key=lambda i: (i["quality"], -i["expected_wrong"], i["id"])
+        )
+        for image in ranked:
+            image["issues"] = len(issues.get(image["id"], ()))
+        write_bytes(self.out / "images.jsonl", _jsonl(ranked))
+        table = io.StringIO()
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for image in ranked:
+            for issue in issues.get(image["id"], ()):
+                names = [labels.names[c] if c >= 0 else "" for c in (issue.given, issue.suggested)]
+                row = [
+                    image["id"],
+                    issue.region,
+                    issue.kind,
+                    *names,
+                    f"{issue.probability:.4f}",
+                    *issue.box,
+                    issue.pixels,
+                ]
+                writer.writerow(row)
+        write_bytes(self.out / "issues.csv", table.getvalue().encode())
+        write_json(self.out / "audit.json", about)
+        shutil.rmtree(self.work)
+
+
+def stored_issues(line: Mapping[str, Any]) -> list[Issue]:
+    """The issues of a journal line."""
+    return [Issue(*values) for values in line["issues"]]
+
+
+def write_regions(path: Path, regions: NDArray[np.uint16]) -> None:
+    """Write region numbers as a 16-bit PNG, whole or not at all."""
+    buffer = io.BytesIO()
+    Image.fromarray(regions).save(buffer, format="PNG")
+    write_bytes(path, buffer.getvalue())
+
+
+def read_layer(out: Path, layer: str, name: str) -> NDArray[np.uint8]:
+    """One picture of an audit folder as labels."""
+    return files.read_mask(out / layer / f"{name}.png").numpy().astype(np.uint8)
+
+
+def _append(path: Path, content: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _jsonl(values: Any) -> bytes:
+    return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values).encode()

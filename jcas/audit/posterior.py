@@ -1,0 +1,143 @@
+r"""How likely is each class at each pixel, given the image, the label that stands there, and the labels around it.
+
+.. math:: P(c \mid x, \tilde y) \propto P(c \mid x)\; T(c, \tilde y)\; s^{2 [c \ne \tilde y]}\; (a_c + a_0)
+
+T is the noise of the labels, s how much more this image disagrees with its mask than the model's own doubt explains,
+and :math:`a_c` the share of class c among the labels of the surroundings (a neighbour is a pixel of like features
+that needs no features). Each factor was kept because it measured better on real data: ``benchmarks/audit.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+
+from jcas.schema import IGNORE
+
+Probabilities = NDArray[np.float32]  # (C, H, W)
+Labels = NDArray[np.uint8]  # (H, W), 255 = ignore
+Map = NDArray[np.float32]  # (H, W)
+Matrix = NDArray[np.float64]  # (C, C)
+
+NEIGHBOURHOOD = 1.5
+"""Standard deviation of the surroundings, pixels."""
+
+NEIGHBOUR_FLOOR = 0.3
+"""a_0: surroundings that all carry one label do not forbid another; a wrong area agrees with itself."""
+
+SURPRISE_POWER = 2
+"""s enters squared: a model trained on the labels has moved towards them, so s comes out too close to 1."""
+
+SMALLEST_RATE = 1e-3
+"""No label is certain: a noise rate that comes out smaller is set to this."""
+
+CONFIDENT = 0.8
+"""Predictions at least this sure are counted against the labels where a run has no matrix of its own."""
+
+QUALITY_SCALE = 50.0
+"""Quality is 1/2 where this share of an image (1/50) is wrong beyond the model's own doubt."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is believed of one image's mask; ignored pixels take no part."""
+
+    posterior: Probabilities  # (C, H, W), sums to 1
+    wrongness: Map  # 1 - posterior of the given label, 0 where ignored
+    joint: Matrix  # joint[c, n] = expected pixels of clean class c that carry label n
+    excess: float  # expected disagreement that the model's own doubt does not explain, as a share of the pixels
+
+    @property
+    def quality(self) -> float:
+        """1 = the mask disagrees no more than the model doubts."""
+        return 1 / (1 + QUALITY_SCALE * max(self.excess, 0.0))
+
+    def repaired(self, given: Labels, *, confidence: float) -> tuple[Labels, Map]:
+        """The mask with labels replaced where another has at least this probability, and the best probability."""
+        best = self.posterior.argmax(0).astype(np.uint8)
+        certainty = self.posterior.max(0)
+        change = (certainty >= confidence) & (best != given) & (given != IGNORE)
+        return np.where(change, best, given), certainty
+
+
+def judge(
+    probs: Probabilities, given: Labels, transition: Matrix, *, neighbours: bool = True, surprise: bool = True
+) -> Judgement:
+    """Weigh a prediction against a mask.
+
+    Args:
+        probs: clean-class probabilities of the image.
+        given: the mask.
+        transition: p(given label n | clean class m).
+        neighbours: use the labels around a pixel.
+        surprise: use how much the whole image disagrees.
+    """
+    classes = len(probs)
+    known = given != IGNORE
+    index = np.where(known, given, 0)
+    observed, expected = disagreement(probs, index, known)
+    likelihood = transition.astype(np.float32)
+    if surprise:
+        scale = ((observed + 1) / (expected + 1)) ** SURPRISE_POWER
+        likelihood = np.where(np.eye(classes, dtype=bool), likelihood, likelihood * np.float32(scale))
+    posterior = likelihood[:, index]
+    posterior *= probs
+    if neighbours:
+        posterior *= surroundings(given, classes) + np.float32(NEIGHBOUR_FLOOR)
+    posterior /= np.maximum(posterior.sum(0), np.finfo(np.float32).tiny)
+    wrongness = np.where(known, 1 - _at(posterior, index), 0).clip(0, 1).astype(np.float32)
+    labels = index[known]
+    rows = [np.bincount(labels, weights=each[known], minlength=classes) for each in posterior]
+    joint = np.stack(rows).astype(np.float64)
+    return Judgement(posterior, wrongness, joint, (observed - expected) / max(int(known.sum()), 1))
+
+
+def disagreement(probs: Probabilities, index: Labels, known: NDArray[np.bool_]) -> tuple[float, float]:
+    """Expected disagreeing pixels if the model is right, and if the labels were drawn from what it says."""
+    observed = (1 - _at(probs, index))[known].sum(dtype=np.float64)
+    expected = (1 - np.einsum("chw,chw->hw", probs, probs))[known].sum(dtype=np.float64)
+    return float(observed), float(expected)
+
+
+def surroundings(given: Labels, classes: int) -> Probabilities:
+    """Share of each class among the labels around each pixel; ignored pixels have no voice."""
+    shares = np.empty((classes, *given.shape), dtype=np.float32)
+    for label in range(classes):
+        shares[label] = gaussian_filter((given == label).astype(np.float32), NEIGHBOURHOOD, truncate=2)
+    if (given == IGNORE).any():
+        shares /= np.maximum(shares.sum(0), np.finfo(np.float32).tiny)
+    return shares
+
+
+def count_confident(probs: Probabilities, given: Labels) -> NDArray[np.int64]:  # (C, C)
+    """Confident predictions (rows) against the labels (columns) of one image."""
+    classes = len(probs)
+    sure = (probs.max(0) >= CONFIDENT) & (given != IGNORE)
+    pairs = probs.argmax(0)[sure] * classes + given[sure]
+    return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+
+
+def transition_from(counts: Matrix | NDArray[np.int64]) -> Matrix:
+    """Rows as distributions; a class that was never seen keeps its label, and no label is certain.
+
+    >>> transition_from(np.array([[8, 2], [0, 0]])).tolist()
+    [[0.8, 0.2], [0.001, 0.999]]
+    """
+    counts = np.asarray(counts, dtype=np.float64)
+    rows = counts.sum(1, keepdims=True)
+    return with_smallest_rate(np.where(rows > 0, counts / np.maximum(rows, 1), np.eye(len(counts))))
+
+
+def with_smallest_rate(transition: Matrix) -> Matrix:
+    """The matrix with no off-diagonal entry below `SMALLEST_RATE` and rows that sum to 1."""
+    off = ~np.eye(len(transition), dtype=bool)
+    raised = np.where(off, np.maximum(transition, SMALLEST_RATE), 0.0)
+    return raised + np.diag(1 - raised.sum(1))
+
+
+def _at(maps: Probabilities, index: Labels) -> Map:
+    """The map of each pixel's own label."""
+    return np.take_along_axis(maps, index[None].astype(np.intp), 0)[0]

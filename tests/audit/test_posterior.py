@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from jcas.audit.posterior import count_confident, judge, surroundings, transition_from, with_smallest_rate
+
+T = np.array([[0.9, 0.1], [0.4, 0.6]])
+
+
+def one_pixel(*probs: float) -> np.ndarray:
+    return np.array(probs, dtype=np.float32).reshape(-1, 1, 1)
+
+
+def test_posterior_is_bayes_rule_by_hand():
+    # 0.7 * 0.1 = 0.07 against 0.3 * 0.6 = 0.18
+    judged = judge(one_pixel(0.7, 0.3), np.array([[1]], np.uint8), T, neighbours=False, surprise=False)
+    assert judged.posterior[:, 0, 0] == pytest.approx([0.28, 0.72])
+    assert judged.wrongness[0, 0] == pytest.approx(0.28)
+    assert judged.joint == pytest.approx(np.array([[0, 0.28], [0, 0.72]]))
+
+
+def test_excess_is_observed_minus_expected_disagreement():
+    # observed 1 - 0.3 = 0.7, expected 1 - 0.49 - 0.09 = 0.42
+    judged = judge(one_pixel(0.7, 0.3), np.array([[1]], np.uint8), T)
+    assert judged.excess == pytest.approx(0.28)
+    assert judged.quality == pytest.approx(1 / 15)
+
+
+def test_surprising_image_makes_each_conflict_more_suspicious():
+    probs = np.broadcast_to(one_pixel(0.95, 0.05), (2, 8, 8)).copy()
+    calm, odd = np.zeros((8, 8), np.uint8), np.zeros((8, 8), np.uint8)
+    calm[0, 0] = 1
+    odd[:, :4] = 1
+    odd[0, 0] = 1
+    judged = [judge(probs, mask, T, neighbours=False) for mask in (calm, odd)]
+    assert judged[1].wrongness[0, 0] > judged[0].wrongness[0, 0]
+    assert judged[1].quality < judged[0].quality
+
+
+def test_label_unlike_its_surroundings_is_more_suspicious():
+    probs = np.full((2, 9, 9), 0.5, np.float32)
+    alone, together = np.zeros((9, 9), np.uint8), np.ones((9, 9), np.uint8)
+    alone[4, 4] = 1
+    wrong = [judge(probs, mask, T, surprise=False).wrongness[4, 4] for mask in (alone, together)]
+    assert wrong[0] > wrong[1]
+
+
+def test_ignored_pixels_take_no_part_and_stay():
+    probs = np.broadcast_to(one_pixel(0.99, 0.01), (2, 4, 4)).copy()
+    given = np.ones((4, 4), np.uint8)
+    given[:, 2:] = 255
+    judged = judge(probs, given, T)
+    repaired, _ = judged.repaired(given, confidence=0.5)
+    assert judged.joint.sum() == pytest.approx(8)
+    assert (judged.wrongness[:, 2:] == 0).all() and (repaired[:, 2:] == 255).all()
+    assert surroundings(given, 2).sum(0) == pytest.approx(np.ones((4, 4)))
+
+
+def test_repair_changes_only_pixels_above_the_confidence():
+    probs = np.stack([np.linspace(0, 1, 50), np.linspace(1, 0, 50)]).reshape(2, 5, 10).astype(np.float32)
+    given = np.ones((5, 10), np.uint8)
+    judged = judge(probs, given, T)
+    repaired, certainty = judged.repaired(given, confidence=0.9)
+    changed = repaired != given
+    assert changed.any() and not changed.all()
+    assert (certainty[changed] >= 0.9).all()
+    assert (judged.posterior[0][~changed] < 0.9).all()
+
+
+@settings(max_examples=30, deadline=None)
+@drawn(st.integers(2, 5), st.integers(0, 10_000))
+def test_relabelling_the_classes_relabels_the_posterior(classes: int, seed: int):
+    rng = np.random.default_rng(seed)
+    probs = rng.dirichlet(np.ones(classes), size=(6, 7)).transpose(2, 0, 1).astype(np.float32)
+    given = rng.integers(classes, size=(6, 7)).astype(np.uint8)
+    transition = rng.dirichlet(np.ones(classes), size=classes)
+    order = rng.permutation(classes)
+    place = np.argsort(order).astype(np.uint8)
+    plain = judge(probs, given, transition)
+    turned = judge(probs[order], place[given], transition[np.ix_(order, order)])
+    assert turned.posterior == pytest.approx(plain.posterior[order], abs=1e-5)
+    assert plain.posterior.sum(0) == pytest.approx(np.ones((6, 7)), abs=1e-5)
+    assert plain.joint.sum() == pytest.approx(42, rel=1e-5)
+
+
+def test_confident_counts_give_back_the_flips():
+    rng = np.random.default_rng(0)
+    clean = rng.integers(3, size=(200, 200))
+    flips = np.array([[0.8, 0.15, 0.05], [0.1, 0.9, 0.0], [0.3, 0.0, 0.7]])
+    given = (rng.random((200, 200, 1)) > flips[clean].cumsum(-1)).sum(-1).astype(np.uint8)
+    probs = np.where(np.arange(3)[:, None, None] == clean, 0.9, 0.05).astype(np.float32)
+    assert transition_from(count_confident(probs, given)) == pytest.approx(flips, abs=0.02)
+
+
+def test_smallest_rate_keeps_rows_distributions():
+    raised = with_smallest_rate(np.eye(4))
+    assert raised.sum(1) == pytest.approx(np.ones(4)) and raised.min() == pytest.approx(1e-3)
