@@ -330,7 +330,7 @@ def audit(
 )
 def review(
     audit: Annotated[Path, typer.Argument(help="Folder of `jcas audit`.")],
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port  [default: 8765 or a free one]")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Default: 8765, or a free one.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; the default is this machine only.")] = "127.0.0.1",
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
     export: Annotated[Path | None, typer.Option(help="Write the corrected dataset here instead.")] = None,
