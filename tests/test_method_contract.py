@@ -18,7 +18,7 @@ def build(name: str, **options):
     torch.manual_seed(7)
     cls = method_class(name)
     options = method_options(name, options, epochs=5)  # a warm-up of one epoch
-    encoder = cls.network or "tiny"
+    encoder = {None: "tiny", "ocrnet": "ocrnet:tiny"}.get(cls.network, cls.network)  # ResNet-50 takes too long here
     model = build_model(encoder, num_classes=CLASSES, channels=1, **cls.model_options(encoder, **options))
     return cls(model, CLASSES, **options)
 
@@ -69,16 +69,18 @@ def test_probabilities_sum_to_one_at_the_size_of_the_images(name):
 def test_loss_falls_and_labels_are_learnt_on_two_images(name):
     method, batch = build(name), two_images()
     optimizer = torch.optim.AdamW(method.parameters(), lr=3e-3)
-    before = method.validation_loss(batch).item()
-    for step in range(60):
-        method.start_epoch(0 if step < 10 else 5)
+    before = method.eval().validation_loss(batch).item()
+    for step in range(80):
+        method.train().start_epoch(0 if step < 10 else 5)
         optimizer.zero_grad()
-        parts = method(batch)
-        parts["loss"].backward()
+        method(batch)["loss"].backward()
         optimizer.step()
-    assert method.validation_loss(batch).item() < 0.6 * before
-    right = (method.eval().predict(batch.image).argmax(1) == batch.noisy).float().mean()
-    assert right > 0.9
+        if step % 10 == 9 and step >= 20:  # some steps in every stage, then no more than needed
+            after = method.eval().validation_loss(batch).item()
+            right = (method.predict(batch.image).argmax(1) == batch.noisy).float().mean()
+            if after < 0.6 * before and right > 0.9:
+                return
+    raise AssertionError(f"validation loss {before:.3f} -> {after:.3f}, {right:.1%} of the labels learnt")
 
 
 def test_saved_and_loaded_it_takes_the_identical_next_step(name):

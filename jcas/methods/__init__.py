@@ -9,8 +9,11 @@ from typing import Any
 
 from jcas.methods.base import Method
 from jcas.methods.baseline import Baseline
+from jcas.methods.css import CSS
 from jcas.methods.gce import GCE
 from jcas.methods.jcas import JCAS
+from jcas.methods.lwanet import LWANetMethod
+from jcas.methods.raunet import RAUNetMethod
 from jcas.methods.sce import SCE
 from jcas.methods.sr import SR
 from jcas.methods.svls import SVLS
@@ -29,10 +32,15 @@ __all__ = [
 ]
 
 METHODS: dict[str, type[Method]] = {
+    # Rows of the paper's Table 1, in its order.
     "baseline": Baseline,
+    "raunet": RAUNetMethod,
+    "lwanet": LWANetMethod,
+    "css": CSS,
     "sr": SR,
     "volmin": VolMin,
     "jcas": JCAS,
+    # What a practitioner would try first.
     "gce": GCE,
     "sce": SCE,
     "svls": SVLS,

@@ -17,19 +17,28 @@ from functools import partial
 from jcas.models.base import Encoder, InputNormalisation, Maps, SegmentationModel
 from jcas.models.deeplabv2 import DeepLabV2
 from jcas.models.lite0 import Lite0
+from jcas.models.lwanet import LWANet
+from jcas.models.mobilenet import MobileNetV2
+from jcas.models.ocrnet import OCRNet
+from jcas.models.raunet import RAUNet
 from jcas.models.resnet import ResNet
 from jcas.models.tiny import Tiny
 from jcas.models.unet import UNet
 from jcas.models.zoo import TimmEncoder
 
 __all__ = [
+    "ENCODERS",
     "MODELS",
     "DeepLabV2",
     "Encoder",
     "InputNormalisation",
+    "LWANet",
     "Lite0",
     "Maps",
+    "MobileNetV2",
     "ModelOptions",
+    "OCRNet",
+    "RAUNet",
     "ResNet",
     "SegmentationModel",
     "TimmEncoder",
@@ -54,6 +63,7 @@ class ModelOptions:
     released_encoder: bool = False
     freeze_bn_affine: bool = False
     output_stride: int = 8
+    final_relu: bool = False
 
     @property
     def encoder_channels(self) -> int:
@@ -61,11 +71,57 @@ class ModelOptions:
         return 3 if self.channels == 1 else self.channels
 
 
-def _with_heads(encoder: Encoder, options: ModelOptions) -> SegmentationModel:
-    if options.pretrained is not False and not isinstance(encoder, TimmEncoder):
+def _resnet(name: str, options: ModelOptions) -> Encoder:
+    return ResNet(
+        name,
+        in_channels=options.encoder_channels,
+        released=options.released_encoder,
+        freeze_bn_affine=options.freeze_bn_affine,
+    )
+
+
+def _lite0(options: ModelOptions) -> Encoder:
+    return Lite0(in_channels=options.encoder_channels, output_stride=options.output_stride)
+
+
+def _tiny(options: ModelOptions) -> Encoder:
+    return Tiny(in_channels=options.channels)
+
+
+ENCODERS: dict[str, Callable[[ModelOptions], Encoder]] = {
+    "tiny": _tiny,
+    "lite0": _lite0,
+    "resnet18": partial(_resnet, "resnet18"),
+    "resnet34": partial(_resnet, "resnet34"),
+    "resnet50": partial(_resnet, "resnet50"),
+    "resnet101": partial(_resnet, "resnet101"),
+}
+"""Trunks that any heads fit on."""
+
+_TIMM, _OCRNET = "timm:", "ocrnet:"
+
+
+def _encoder(name: str, options: ModelOptions) -> Encoder:
+    """A trunk, filled with pretrained weights if asked."""
+    if name.startswith(_TIMM):
+        name = name.removeprefix(_TIMM)
+        if isinstance(options.pretrained, str):
+            raise ValueError(f"timm:{name} fetches its own weights, got pretrained={options.pretrained!r}")
+        return TimmEncoder(
+            name,
+            in_channels=options.encoder_channels,
+            output_stride=options.output_stride,
+            pretrained=options.pretrained,
+        )
+    encoder = ENCODERS[name](options)
+    if options.pretrained is not False:
         encoder.load_pretrained(options.pretrained)
+    return encoder
+
+
+def _deeplab(encoder: str, options: ModelOptions) -> SegmentationModel:
     return DeepLabV2(
-        encoder,
+        _encoder(encoder, options),
         num_classes=options.num_classes,
         channels=options.channels,
         feature_dim=options.feature_dim,
@@ -74,37 +130,6 @@ def _with_heads(encoder: Encoder, options: ModelOptions) -> SegmentationModel:
         head=options.head,
         released_dilations=options.released_dilations,
     )
-
-
-def _resnet(name: str, options: ModelOptions) -> SegmentationModel:
-    encoder = ResNet(
-        name,
-        in_channels=options.encoder_channels,
-        released=options.released_encoder,
-        freeze_bn_affine=options.freeze_bn_affine,
-    )
-    return _with_heads(encoder, options)
-
-
-def _lite0(options: ModelOptions) -> SegmentationModel:
-    encoder = Lite0(in_channels=options.encoder_channels, output_stride=options.output_stride)
-    return _with_heads(encoder, options)
-
-
-def _tiny(options: ModelOptions) -> SegmentationModel:
-    return _with_heads(Tiny(in_channels=options.channels), options)
-
-
-def _timm(name: str, options: ModelOptions) -> SegmentationModel:
-    if isinstance(options.pretrained, str):
-        raise ValueError(f"timm:{name} fetches its own weights, got pretrained={options.pretrained!r}")
-    encoder = TimmEncoder(
-        name,
-        in_channels=options.encoder_channels,
-        output_stride=options.output_stride,
-        pretrained=options.pretrained,
-    )
-    return _with_heads(encoder, options)
 
 
 def _unet(options: ModelOptions) -> SegmentationModel:
@@ -121,23 +146,55 @@ def _unet(options: ModelOptions) -> SegmentationModel:
     )
 
 
-MODELS: dict[str, Callable[[ModelOptions], SegmentationModel]] = {
-    "tiny": _tiny,
-    "unet": _unet,
-    "lite0": _lite0,
-    "resnet18": partial(_resnet, "resnet18"),
-    "resnet34": partial(_resnet, "resnet34"),
-    "resnet50": partial(_resnet, "resnet50"),
-    "resnet101": partial(_resnet, "resnet101"),
-}
-"""Encoder name -> builder. ``timm:NAME`` works too and is resolved by timm."""
+def _ocrnet(encoder: str, options: ModelOptions) -> SegmentationModel:
+    _expect_no_features("ocrnet", options)
+    return OCRNet(
+        _encoder(encoder, options),
+        num_classes=options.num_classes,
+        channels=options.channels,
+        auxiliary=options.auxiliary,
+    )
 
-_TIMM = "timm:"
+
+def _raunet(options: ModelOptions) -> SegmentationModel:
+    _expect_no_features("raunet", options)
+    model = RAUNet(num_classes=options.num_classes, channels=options.channels)
+    if options.pretrained is not False:
+        model.encoder.load_pretrained(options.pretrained)
+    return model
+
+
+def _lwanet(options: ModelOptions) -> SegmentationModel:
+    _expect_no_features("lwanet", options)
+    model = LWANet(num_classes=options.num_classes, channels=options.channels, final_relu=options.final_relu)
+    if options.pretrained is not False:
+        model.encoder.load_pretrained(options.pretrained)
+    return model
+
+
+def _expect_no_features(name: str, options: ModelOptions) -> None:
+    if options.feature_dim or options.auxiliary_features:
+        raise ValueError(f"{name} has no pixel features, got feature_dim={options.feature_dim}; choose another encoder")
+
+
+MODELS: dict[str, Callable[[ModelOptions], SegmentationModel]] = {
+    **{name: partial(_deeplab, name) for name in ENCODERS},
+    "unet": _unet,
+    "raunet": _raunet,
+    "lwanet": _lwanet,
+    "ocrnet": partial(_ocrnet, "resnet50"),
+}
+"""Name -> builder: an encoder with DeepLabV2 heads, or a network of its own.
+
+``timm:NAME`` works too and is resolved by timm; ``ocrnet:NAME`` puts OCRNet's heads on another encoder.
+"""
+
 _ONLY_FOR = {  # option -> encoders that know it; anywhere else it would be ignored in silence
     "released_encoder": ("resnet",),
     "freeze_bn_affine": ("resnet",),
     "output_stride": ("lite0", _TIMM),
     "released_dilations": ("resnet", "lite0", _TIMM),
+    "final_relu": ("lwanet",),
 }
 
 
@@ -155,11 +212,12 @@ def build_model(
     released_encoder: bool = False,
     freeze_bn_affine: bool = False,
     output_stride: int = 8,
+    final_relu: bool = False,
 ) -> SegmentationModel:
     """Build the model named ``encoder``; images of 0..1 go in, :class:`~jcas.schema.Output` comes out.
 
     Args:
-        encoder: a name in ``MODELS``, or ``timm:NAME``.
+        encoder: a name in ``MODELS``, ``timm:NAME``, or ``ocrnet:NAME`` with the name of an encoder.
         num_classes: classes, background included.
         channels: channels of the images; grey ones are repeated for encoders that take RGB.
         feature_dim: channels of the pixel features; 0 (a plain segmenter) builds no feature head.
@@ -171,6 +229,7 @@ def build_model(
         released_encoder: strides, pooling and input scaling of the released JCAS network (ResNet only).
         freeze_bn_affine: keep BatchNorm's scale and shift fixed (ResNet only).
         output_stride: 8, 16 or 32 image pixels per pixel of the map (lite0 and timm only).
+        final_relu: end in BatchNorm and ReLU, as published (lwanet only).
 
     Raises:
         ValueError: an unknown name or an option that this encoder cannot honour.
@@ -187,8 +246,11 @@ def build_model(
         released_encoder=released_encoder,
         freeze_bn_affine=freeze_bn_affine,
         output_stride=output_stride,
+        final_relu=final_relu,
     )
-    if encoder not in MODELS and not encoder.startswith(_TIMM):
+    trunk = encoder.removeprefix(_OCRNET)
+    known_names = MODELS if trunk == encoder else ENCODERS
+    if trunk not in known_names and not trunk.startswith(_TIMM):
         near = difflib.get_close_matches(encoder, MODELS, n=1, cutoff=0.0)[0]
         raise ValueError(f"unknown encoder {encoder!r}, did you mean {near!r}? (known: {', '.join(MODELS)}, timm:NAME)")
     for name, smallest in (("num_classes", 2), ("channels", 1), ("feature_dim", 0)):
@@ -198,6 +260,11 @@ def build_model(
         default = ModelOptions.__dataclass_fields__[name].default
         if getattr(options, name) != default and not encoder.startswith(known):
             raise ValueError(f"encoder {encoder!r} has no option {name}, got {getattr(options, name)!r}")
-    if encoder.startswith(_TIMM):
-        return _timm(encoder.removeprefix(_TIMM), options)
-    return MODELS[encoder](options)
+    if trunk != encoder:
+        model = _ocrnet(trunk, options)
+    elif encoder.startswith(_TIMM):
+        model = _deeplab(encoder, options)
+    else:
+        model = MODELS[encoder](options)
+    model.pretrained = pretrained is not False
+    return model

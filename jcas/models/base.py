@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from jcas.schema import Output
 
@@ -43,6 +44,13 @@ class InputNormalisation(nn.Module):
         if self.bgr:
             image = image.flip(1)
         return (image - self.mean) / self.std
+
+
+def padded(image: Tensor, *, multiple: int, smallest: int) -> Tensor:  # (B, c, H, W) -> (B, c, H + a, W + b)
+    """The image with its last row and column repeated until both sides are multiples, and not too small."""
+    height, width = (max(-(-side // multiple) * multiple, smallest) for side in image.shape[-2:])
+    below, right = height - image.shape[-2], width - image.shape[-1]
+    return functional.pad(image, (0, right, 0, below), mode="replicate") if below or right else image
 
 
 class Maps(NamedTuple):

@@ -91,10 +91,17 @@ class ResNet(Encoder):
         released: as the network that JCAS released: stride on the 1x1 convolutions, max-pooling that rounds sizes up
             (256 x 320 -> 33 x 41), images in BGR order scaled by (x - 128) / 128.
         freeze_bn_affine: keep the scale and shift of all BatchNorms fixed; their running statistics still move.
+        dilated: False strides in layers 3 and 4 (1/16 and 1/32 of the side), as for ImageNet.
     """
 
     def __init__(
-        self, name: str, *, in_channels: int = 3, released: bool = False, freeze_bn_affine: bool = False
+        self,
+        name: str,
+        *,
+        in_channels: int = 3,
+        released: bool = False,
+        freeze_bn_affine: bool = False,
+        dilated: bool = True,
     ) -> None:
         super().__init__()
         block: type[BasicBlock] | type[Bottleneck] = Bottleneck if name in ("resnet50", "resnet101") else BasicBlock
@@ -113,8 +120,9 @@ class ResNet(Encoder):
         self.layer1 = _stage(block, 64, 64, depths[0], stride=1, dilation=1, released=released)
         width = 64 * block.expansion
         self.layer2 = _stage(block, width, 128, depths[1], stride=2, dilation=1, released=released)
-        self.layer3 = _stage(block, 2 * width, 256, depths[2], stride=1, dilation=2, released=released)
-        self.layer4 = _stage(block, 4 * width, 512, depths[3], stride=1, dilation=4, released=released)
+        stride, third, fourth = (1, 2, 4) if dilated else (2, 1, 1)
+        self.layer3 = _stage(block, 2 * width, 256, depths[2], stride=stride, dilation=third, released=released)
+        self.layer4 = _stage(block, 4 * width, 512, depths[3], stride=stride, dilation=fourth, released=released)
 
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -124,11 +132,17 @@ class ResNet(Encoder):
 
     def forward(self, image: Tensor) -> Maps:
         """Maps of layer 3 (auxiliary) and layer 4, about (H / 8, W / 8)."""
+        _, _, auxiliary, main = self.stages(image)
+        return Maps(auxiliary, main, main)
+
+    def stages(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Maps of all four layers."""
         x = functional.relu(self.bn1(self.conv1(image)), inplace=True)
         x = functional.max_pool2d(x, 3, stride=2, padding=1, ceil_mode=self.released)
-        auxiliary = self.layer3(self.layer2(self.layer1(x)))
-        main = self.layer4(auxiliary)
-        return Maps(auxiliary, main, main)
+        first = self.layer1(x)
+        second = self.layer2(first)
+        third = self.layer3(second)
+        return first, second, third, self.layer4(third)
 
     def load_pretrained(self, source: bool | str) -> None:
         """Fill from ImageNet's published weights (``True``: downloads once) or from a file of that layout."""
