@@ -60,6 +60,7 @@ class Engine(lit.LightningModule):
     def __init__(self, method: Method, config: Config, dataset: Dataset) -> None:
         super().__init__()
         self.method = method
+        self.method.trusted = dataset.trusted
         self.config = config
         self.dataset = dataset
         self.preparation = Preparation(size=config.size, crop=config.crop, augmentation=config.augmentation)
@@ -81,6 +82,7 @@ class Engine(lit.LightningModule):
             world_size=self.trainer.world_size,
             use_clean_as_labels=self.config.labels == "clean",
             cache=self.config.cache,
+            repeat_threshold=self.method.repeat_threshold,
         )
 
     def evaluation_batches(self, split: str) -> DataLoader[Batch]:
@@ -95,6 +97,15 @@ class Engine(lit.LightningModule):
             workers=self.config.workers,
             cache=self.config.cache,
         )
+
+    @torch.no_grad()
+    def try_one_image(self) -> None:
+        """Build the loaders and predict one image: sizes, labels and channels that cannot work fail here."""
+        SegmentationScores(self.dataset.labels)
+        batch = next(iter(self._training_loader(cache=0.0, workers=0, rank=0, world_size=1)))
+        mode = self.method.training
+        self.method.eval().predict(batch.image[:1])
+        self.method.train(mode)
 
     # --- optimisation --------------------------------------------------------------------------------------------
 
@@ -286,7 +297,9 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     config = config.resolved()
     torch_threads(config.threads)
     dataset = open_dataset(config.data)
-    first = (getattr(rank_zero_only, "rank", None) or 0) == 0  # as torchrun, SLURM or Lightning's own launcher number the processes
+    first = (
+        getattr(rank_zero_only, "rank", None) or 0
+    ) == 0  # as torchrun, SLURM or Lightning's own launcher number the processes
     torch.manual_seed(config.seed)
     method = build_method(config, num_classes=dataset.labels.num_classes, channels=dataset.channels)
     if first:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from torch.utils.data import Dataset as TorchDataset
 from jcas.data.augmentation import AUGMENTATIONS, Augmentation, Item, evaluation_view, training_view
 from jcas.data.dataset import Dataset, Record
 from jcas.data.resize import resize_image, resize_labels
-from jcas.schema import Batch, Sample
+from jcas.schema import IGNORE, Batch, Sample
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,14 @@ def training_loader(
     use_clean_as_labels: bool = False,
     drop_last: bool = False,
     cache: bool | float = False,
+    repeat_threshold: float | None = None,
 ) -> DataLoader[Batch]:
     """Shuffled batches of random views; call ``loader.sampler.set_epoch(e)`` before epoch e (Lightning does).
 
     A batch never carries ``clean``. ``use_clean_as_labels`` trains on the true labels instead (the upper bound) and
     drops the weights, which speak of the noisy ones. ``cache`` keeps all (True) or a share (0..1) of the loaded and
     resized images in memory, read before the first batch. Sharding: see :class:`EpochSampler`.
+    ``repeat_threshold`` draws images of rare classes more often: see :func:`repeat_factors`.
     """
     records = _records(dataset, split)
     if use_clean_as_labels:
@@ -75,6 +78,7 @@ def training_loader(
     view = training_view(
         augmentation=preparation.augmentation, crop=preparation.crop, multiple_of=preparation.multiple_of
     )
+    views = _Views(records, load, view, seed=seed, cache=cache)
     sampler = EpochSampler(
         len(records),
         batch_size=batch_size,
@@ -82,9 +86,10 @@ def training_loader(
         rank=rank,
         world_size=world_size,
         drop_last=drop_last,
+        repeats=None if repeat_threshold is None else repeat_factors(views.classes(), threshold=repeat_threshold),
     )
     return DataLoader(
-        _Views(records, load, view, seed=seed, cache=cache),
+        views,
         batch_size=batch_size,
         sampler=sampler,
         collate_fn=Batch.collate,
@@ -126,14 +131,37 @@ def evaluation_loader(
     )
 
 
-def epoch_order(count: int, *, seed: int, epoch: int) -> list[int]:
-    """The order in which an epoch visits ``count`` images.
+def repeat_factors(classes: Sequence[frozenset[int]], *, threshold: float) -> list[float]:
+    """How often each image shall come, from the classes that each shows (repeat-factor sampling).
+
+    A class shown by a share f of the images asks for max(1, sqrt(threshold / f)); an image obeys the largest of its
+    classes (Gupta et al., LVIS, CVPR 2019).
+
+    >>> repeat_factors([frozenset({0}), frozenset({0}), frozenset({0}), frozenset({0, 1})], threshold=1.0)
+    [1.0, 1.0, 1.0, 2.0]
+    """
+    shown = Counter(c for image in classes for c in image)
+    asked = {c: max(1.0, math.sqrt(threshold * len(classes) / count)) for c, count in shown.items()}
+    return [max((asked[c] for c in image), default=1.0) for image in classes]
+
+
+def epoch_order(count: int, *, seed: int, epoch: int, repeats: Sequence[float] | None = None) -> list[int]:
+    """The order in which an epoch visits ``count`` images, each once or in proportion to its repeat factor.
+
+    A factor of 1.3 is rounded up in 30 % of the epochs. The repeated list is shuffled and cut to ``count``, so that an
+    epoch is as long as without repeats. An image that comes twice shows the same view twice.
 
     >>> sorted(epoch_order(4, seed=0, epoch=1))
     [0, 1, 2, 3]
     """
     generator = torch.Generator().manual_seed(_seed(seed, epoch, "order"))
-    return torch.randperm(count, generator=generator).tolist()
+    if repeats is None:
+        return torch.randperm(count, generator=generator).tolist()
+    factors = torch.tensor(repeats, dtype=torch.float64)
+    times = (factors + torch.rand(count, generator=generator, dtype=torch.float64)).floor().long()
+    repeated = torch.arange(count).repeat_interleave(times)
+    order = torch.randperm(len(repeated), generator=generator)
+    return repeated[order][:count].tolist()
 
 
 class EpochSampler(Sampler[tuple[int, int]]):
@@ -146,7 +174,15 @@ class EpochSampler(Sampler[tuple[int, int]]):
     """
 
     def __init__(
-        self, count: int, *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1, drop_last: bool = False
+        self,
+        count: int,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        drop_last: bool = False,
+        repeats: Sequence[float] | None = None,
     ) -> None:
         if batch_size < 1 or world_size < 1 or not 0 <= rank < world_size:
             raise ValueError(f"cannot shard: batch_size={batch_size}, rank={rank}, world_size={world_size}")
@@ -158,6 +194,7 @@ class EpochSampler(Sampler[tuple[int, int]]):
         self.rank = rank
         self.world_size = world_size
         self.drop_last = drop_last
+        self.repeats = repeats
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -170,7 +207,7 @@ class EpochSampler(Sampler[tuple[int, int]]):
         return math.ceil(self.count / self.world_size)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        order = epoch_order(self.count, seed=self.seed, epoch=self.epoch)
+        order = epoch_order(self.count, seed=self.seed, epoch=self.epoch, repeats=self.repeats)
         total = len(self) * self.world_size  # a multiple of world_size, so strides never cross global batches
         filled = [order[position % self.count] for position in range(total)]
         return ((self.epoch, index) for index in filled[self.rank :: self.world_size])
@@ -244,9 +281,17 @@ class _Views(TorchDataset[Any]):  # Any: torch types a loader by its items, we b
     def __len__(self) -> int:
         return len(self.records)
 
+    def _item(self, index: int) -> Item:
+        return self.cached[index] if index < len(self.cached) else self.load(self.records[index])
+
+    def classes(self) -> list[frozenset[int]]:
+        """Classes that each image shows by the labels it is trained on; reads what is not in memory."""
+        shown = (self._item(index)["noisy"].unique().tolist() for index in range(len(self)))
+        return [frozenset(values) - {IGNORE} for values in shown]
+
     def __getitem__(self, key: tuple[int, int]) -> Sample:
         epoch, index = key
-        item = self.cached[index] if index < len(self.cached) else self.load(self.records[index])
+        item = self._item(index)
         self.view.set_random_state(seed=_seed(self.seed, epoch, item["id"]))
         seen = self.view(item)
         return Sample(

@@ -7,17 +7,21 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from jcas.methods.adele import ADELE
 from jcas.methods.base import Method
 from jcas.methods.baseline import Baseline
+from jcas.methods.coteaching import CoTeaching
 from jcas.methods.css import CSS
 from jcas.methods.gce import GCE
 from jcas.methods.jcas import JCAS
 from jcas.methods.lwanet import LWANetMethod
+from jcas.methods.mtcl import MTCL
 from jcas.methods.raunet import RAUNetMethod
 from jcas.methods.sce import SCE
 from jcas.methods.sr import SR
 from jcas.methods.svls import SVLS
 from jcas.methods.tloss import TLoss
+from jcas.methods.trinet import TriNet
 from jcas.methods.volmin import VolMin
 
 __all__ = [
@@ -37,14 +41,18 @@ METHODS: dict[str, type[Method]] = {
     "raunet": RAUNetMethod,
     "lwanet": LWANetMethod,
     "css": CSS,
+    "mtcl": MTCL,
     "sr": SR,
     "volmin": VolMin,
     "jcas": JCAS,
     # What a practitioner would try first.
     "gce": GCE,
     "sce": SCE,
-    "svls": SVLS,
+    "coteaching": CoTeaching,
+    "trinet": TriNet,
+    "adele": ADELE,
     "tloss": TLoss,
+    "svls": SVLS,
 }
 
 _NO_DAR = {"intra": False, "inter": False}

@@ -20,7 +20,7 @@ class CoTeaching(Method):
     R(e) = 1 - forget_rate * min(e / ramp, 1) in epoch e.
 
     Learns: two models of the same architecture; the first predicts. ``forget_rate`` is the assumed noise rate (the
-    paper takes the true one; 0.2 here); ``ramp`` is 10 epochs of 200 there, a fifth of the run here as for all warm-ups.
+    paper takes the true one; 0.2 here); ``ramp`` is 10 epochs of 200 there and a fifth of the run here.
     Differs from the original: pixels instead of images, and chosen class by class, because over all pixels the rare
     classes are hard and would vanish. The second network starts from another draw of the initial weights; a pretrained
     encoder is the same in both.

@@ -63,11 +63,8 @@ def peer_training(
     """What ``forward`` returns: each network on the pixels that were selected for it, mean over the networks."""
 
     def mean(losses: Sequence[Tensor | None]) -> Tensor | None:
-        each = [
-            trusted_mean(loss, counts * chosen)
-            for loss, chosen in zip(losses, selected, strict=True)
-            if loss is not None
-        ]
+        taught = zip(losses, selected, strict=True)
+        each = [trusted_mean(loss, counts * chosen) for loss, chosen in taught if loss is not None]
         return torch.stack(each).mean() if each else None
 
     class_loss, auxiliary_loss = mean(main), mean(auxiliary)
