@@ -394,9 +394,10 @@ def benchmark(
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
     """Compare methods on one fair grid of datasets, noises and seeds: same data order, epochs, backbone, selection."""
-    from jcas.benchmark import exclusive, plan, read_grid, run_grid, write_tables
+    from jcas.benchmark import check_runner, exclusive, plan, read_grid, run_grid, write_tables
     from jcas.config import read_values
 
+    check_runner(runner, address)
     flags = {
         "encoder": encoder,
         "epochs": epochs,
@@ -506,7 +507,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
         if code == _INTERRUPTED:  # typer's word for a KeyboardInterrupt
-            _complain("stopped; a training run continues from its last epoch with --resume")
+            _complain("stopped; train continues from its last epoch with --resume, a benchmark with the same command")
     except (ValueError, OSError, RuntimeError) as error:
         if not _is_users(error):
             raise

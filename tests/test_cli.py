@@ -49,7 +49,7 @@ def broken(truth, tmp_path) -> Path:
     return Path(shutil.copytree(truth, tmp_path / "broken"))
 
 
-COMMANDS = ["synth", "corrupt", "train", "evaluate", "predict", "report", "demo"]
+COMMANDS = ["synth", "corrupt", "train", "evaluate", "predict", "report", "benchmark", "demo"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -19,19 +19,24 @@ from jcas.benchmark.summary import collect, summarize
 from jcas.benchmark.tables import latex, markdown, noise_rates
 from jcas.run import write_bytes, write_json
 
-__all__ = ["RUNNERS", "UPPER_BOUND", "Cell", "Grid", "exclusive", "plan", "read_grid", "run_grid", "write_tables"]
+__all__ = ["UPPER_BOUND", "Cell", "Grid", "check_runner", "exclusive", "plan", "read_grid", "run_grid", "write_tables"]
 
 RUNNERS = ("local", "ray", "inline")
+
+
+def check_runner(runner: str, address: str = "") -> None:
+    """Refuse a runner that does not exist, and an address for one that has none."""
+    if runner not in RUNNERS:
+        raise ValueError(f"unknown runner {runner!r}, choose one of {', '.join(RUNNERS)}")
+    if address and runner != "ray":
+        raise ValueError(f"--address {address} belongs to --runner ray, got --runner {runner}")
 
 
 def run_grid(
     grid: Grid, *, runner: str = "local", jobs: int = 1, address: str = "", progress: bool = True
 ) -> list[Cell]:
     """Bring every unfinished cell to its end and return those that failed."""
-    if runner not in RUNNERS:
-        raise ValueError(f"unknown runner {runner!r}, choose one of {', '.join(RUNNERS)}")
-    if address and runner != "ray":
-        raise ValueError(f"--address {address} belongs to --runner ray, got --runner {runner}")
+    check_runner(runner, address)
     cells = [cell for cell in grid.cells if not grid.is_finished(cell)]
     for cell in cells:  # an old reason must not pass for a new one
         (grid.folder(cell) / "error.txt").unlink(missing_ok=True)

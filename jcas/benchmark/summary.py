@@ -126,12 +126,13 @@ def _dataset(grid: Grid, rows: Sequence[Row], name: str) -> dict[str, Any]:
         _mark(entries, classes)
         _paper_gaps(entries, found.kind)
         if entries:
-            groups.append({"noise": found.noise, "methods": entries, "curves": _curves(grid, name, found.noise)})
+            truth = next(row["truth"] for row in own if row["noise"] == found.noise)
+            curves = _curves(grid, name, found.noise)
+            groups.append({"noise": found.noise, "truth": truth, "methods": entries, "curves": curves})
     return {
         "dataset": name,
         "classes": classes,
         "colours": own[0]["colours"],
-        "truth": own[0]["truth"],
         "split": own[0]["split"],
         "upper_bound": _entry(upper, classes, paper_scores(name, CLEAN, {}, UPPER_BOUND)) if upper else None,
         "noises": groups,

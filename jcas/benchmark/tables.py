@@ -115,8 +115,9 @@ def _notes(dataset: Mapping[str, Any]) -> list[str]:
     ]
     if _has_paper(dataset):
         lines += ["", "In brackets: Table 1 of the paper, whose epoch was the best on the test split; ours never is."]
-    if dataset["truth"] == "masks":
-        lines += ["", "There is no clean/: scores are against masks/, which may be wrong themselves."]
+    unsure = [f"`{group['noise']}`" for group in dataset["noises"] if group["truth"] == "masks"]
+    if unsure:
+        lines += ["", f"Under {', '.join(unsure)} there is no clean/: scores are against masks/, right or wrong."]
     return lines
 
 

@@ -46,7 +46,7 @@ def build_benchmark_report(folder: Path, out: Path, *, title: str = "Benchmark o
         "title": title,
         "summary": summary,
         "verdicts": [_verdict(d, g) for d in summary["datasets"] for g in d["noises"]],
-        "methods": list(methods),
+        "overviews": [_overview(dataset) for dataset in summary["datasets"] if len(dataset["noises"]) > 1],
         "charts": [
             chart
             for dataset in summary["datasets"]
@@ -80,6 +80,15 @@ def _verdict(dataset: Mapping[str, Any], group: Mapping[str, Any]) -> str:
     if upper and upper["jac"]["mean"]["mean"] is not None:
         sentence += f" (true labels: {upper['jac']['mean']['mean']:.2f})"
     return sentence + "."
+
+
+def _overview(dataset: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean Jac of every method under every noise; None where the cell is missing."""
+    by_noise = [{entry["method"]: entry["jac"]["mean"] for entry in group["methods"]} for group in dataset["noises"]]
+    rows = [(m, [found.get(m) for found in by_noise]) for m in dict.fromkeys(m for found in by_noise for m in found)]
+    if dataset["upper_bound"]:
+        rows.insert(0, ("upper_bound", [dataset["upper_bound"]["jac"]["mean"]] * len(by_noise)))
+    return {"dataset": dataset["dataset"], "noises": [group["noise"] for group in dataset["noises"]], "rows": rows}
 
 
 def _chart(

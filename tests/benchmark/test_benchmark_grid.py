@@ -1,0 +1,259 @@
+"""Small grids, trained for real: what is shared, what is repeated, what fails, what is drawn."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from jcas.benchmark import exclusive, plan, read_grid, run_grid, write_tables
+from jcas.benchmark.grid import OF_A_CELL
+from jcas.benchmark.noisy_sets import parse_noise
+from jcas.cli import main
+from jcas.data import open_dataset
+from jcas.data.synthetic import write_dataset
+from jcas.methods import METHODS, Baseline
+from jcas.report import build_benchmark_report
+
+SETTINGS = {"epochs": 1, "batch_size": 4}
+NOISE = "pair_flip:rate=0.3"
+
+
+def jcas(*arguments: object, capsys: pytest.CaptureFixture) -> tuple[int, str]:
+    """Run the command in this process; returns exit code and stderr."""
+    before, sys.argv = sys.argv, ["jcas", *map(str, arguments)]
+    try:
+        with pytest.raises(SystemExit) as stop:
+            main()
+    finally:
+        sys.argv = before
+    return int(stop.value.code or 0), capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("grid") / "truth", count=12, size=(40, 48), seed=1, domain="source")
+
+
+@pytest.fixture(scope="module")
+def finished(truth, tmp_path_factory) -> Path:
+    """Upper bound, baseline and volmin under two noises, two seeds for the last."""
+    out = tmp_path_factory.mktemp("benchmark") / "out"
+    plan(out, [truth], noises=[NOISE, "none"], methods=["upper_bound", "baseline"], settings=SETTINGS, progress=False)
+    grid = plan(out, [truth], noises=[NOISE], methods=["volmin"], seeds=2, settings=SETTINGS, progress=False)
+    assert run_grid(grid, runner="inline", progress=False) == []
+    write_tables(grid)
+    return out
+
+
+# --- what a cell is ---------------------------------------------------------------------------------------------------
+
+
+def test_cells_share_all_but_data_method_labels_and_seed(finished):
+    grid = read_grid(finished)
+    configs = [grid.config(cell).model_dump() for cell in grid.cells]
+    for key in configs[0]:
+        values = {json.dumps(config[key]) for config in configs}
+        assert len(values) == 1 or key in OF_A_CELL, key
+    assert all(config["options"] == {} for config in configs), "every method with its own paper's settings"
+    assert configs[0]["watch"] == "test" and configs[0]["threads"] == 1
+
+
+def test_a_noise_is_made_once_and_only_the_upper_bound_trains_on_truth(finished, truth):
+    grid = read_grid(finished)
+    folders = {(cell.method, cell.noise, grid.config(cell).data) for cell in grid.cells}
+    assert len({data for method, noise, data in folders if noise == NOISE}) == 1
+    assert {data for _, noise, data in folders if noise == "none"} == {str(truth.resolve())}
+    clean = [cell for cell in grid.cells if cell.method == "upper_bound"]
+    assert [grid.config(cell).labels for cell in clean] == ["clean"], "one upper bound for all noises"
+    dataset = open_dataset(grid.config(clean[0]).data)
+    samples = [dataset.load(record, clean=True) for record in dataset.records]
+    assert all((sample.noisy == sample.clean).all() for sample in samples), "its validation labels are true too"
+
+
+def test_training_seeds_see_the_same_noisy_labels(finished):
+    grid = read_grid(finished)
+    seeds = [cell for cell in grid.cells if cell.method == "volmin"]
+    assert [cell.seed for cell in seeds] == [0, 1] and len({grid.config(cell).data for cell in seeds}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "parameters"),
+    [
+        ("none", "none", {}),
+        ("symmetric:rate=0.5", "symmetric", {"rate": 0.5}),
+        ("matrix:matrix=[[0.9,0.1],[0.2,0.8]]", "matrix", {"matrix": [[0.9, 0.1], [0.2, 0.8]]}),
+        ("ellipse:a=1,b=[1,2],c=text", "ellipse", {"a": 1, "b": [1, 2], "c": "text"}),
+    ],
+)
+def test_noise_is_read_from_the_command_line(text, name, parameters):
+    spec = parse_noise(text)
+    assert (spec.name, spec.parameters) == (name, parameters)
+
+
+def test_labels_of_a_source_model_are_a_noise_of_the_grid(finished, truth, tmp_path):
+    source = finished / "cells" / "synthetic-source__clean__upper_bound__s0"
+    grid = plan(tmp_path / "sfda", [truth], noises=[f"sfda:{source}"], methods=["baseline"], progress=False)
+    assert grid.sets[0].kind == "pseudo" and grid.cells[0].noise == f"sfda:{source.name}"
+    assert 0 < grid.sets[0].class_noise_rate < 1
+
+
+# --- continuing -------------------------------------------------------------------------------------------------------
+
+
+def test_finished_cells_are_never_repeated(finished):
+    before = {path: path.stat().st_mtime_ns for path in finished.glob("cells/*/*")}
+    assert run_grid(read_grid(finished), runner="inline", progress=False) == []
+    assert {path: path.stat().st_mtime_ns for path in finished.glob("cells/*/*")} == before
+
+
+def test_an_extension_must_keep_the_shared_settings(finished, truth):
+    other = {**SETTINGS, "epochs": 2}
+    with pytest.raises(ValueError, match="its cells have epochs=1, got 2"):
+        plan(finished, [truth], noises=["none"], methods=["volmin"], settings=other, progress=False)
+
+
+def test_two_grids_cannot_run_in_one_folder(tmp_path):
+    with exclusive(tmp_path / "out"), pytest.raises(ValueError, match="another benchmark is running"):
+        with exclusive(tmp_path / "out"):
+            pass
+
+
+def test_half_a_start_without_a_checkpoint_begins_anew(truth, tmp_path):
+    grid = plan(tmp_path / "out", [truth], noises=["none"], methods=["baseline"], settings=SETTINGS, progress=False)
+    folder = grid.folder(grid.cells[0])
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("half a")
+    assert run_grid(grid, runner="inline", progress=False) == [] and grid.is_finished(grid.cells[0])
+
+
+# --- failures and new methods -----------------------------------------------------------------------------------------
+
+METHOD_FILE = '''
+from jcas.methods import METHODS, Baseline
+
+class {name}(Baseline):
+    """Baseline with half the loss."""
+
+    def forward(self, batch):
+        {body}
+
+METHODS["{key}"] = {name}
+'''
+
+
+@pytest.fixture
+def add_method(tmp_path, monkeypatch):
+    """Write a method as one file with one line that registers it, and import it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def add(name: str, body: str) -> None:
+        module = f"method_{name}"
+        (tmp_path / f"{module}.py").write_text(METHOD_FILE.format(name=name.title(), key=name, body=body))
+        monkeypatch.setitem(METHODS, name, Baseline)  # so that the registration is undone after the test
+        importlib.invalidate_caches()
+        sys.modules.pop(module, None)
+        importlib.import_module(module)
+
+    return add
+
+
+HALF = "return {key: value / 2 for key, value in super().forward(batch).items()}"
+
+
+def test_a_method_of_one_file_and_one_line_joins_the_grid(truth, tmp_path, add_method):
+    add_method("half", HALF)
+    grid = plan(tmp_path / "out", [truth], noises=[NOISE], methods=["half"], settings=SETTINGS, progress=False)
+    assert run_grid(grid, runner="inline", progress=False) == []
+    write_tables(grid)
+    assert "| half |" in (tmp_path / "out" / "table.md").read_text()
+    assert json.loads((tmp_path / "out" / "table.json").read_text())[0]["method"] == "half"
+
+
+def test_a_failed_cell_is_recorded_and_stops_no_other(truth, tmp_path, add_method, capsys):
+    add_method("broken", "raise FloatingPointError('no such luck')")
+    out = tmp_path / "out"
+    flags = ("--epochs", 1, "--batch-size", 4, "--runner", "inline", "--no-progress", "--out", out)
+    code, err = jcas("benchmark", truth, "--noise", NOISE, "--methods", "broken,baseline", *flags, capsys=capsys)
+    grid = read_grid(out)
+    broken, baseline = grid.cells
+    assert code == 1 and f"{broken.name}: FloatingPointError: no such luck" in err
+    assert not grid.is_finished(broken) and grid.is_finished(baseline)
+    assert "Traceback" in (out / "cells" / broken.name / "error.txt").read_text()
+    assert f"- `{broken.name}`: FloatingPointError: no such luck" in (out / "table.md").read_text()
+
+    add_method("broken", HALF)  # repaired: only this cell runs
+    before = (grid.folder(baseline) / "results.json").stat().st_mtime_ns
+    code, _ = jcas("benchmark", "--runner", "inline", "--no-progress", "--out", out, capsys=capsys)
+    assert code == 0 and grid.is_finished(broken) and grid.error(broken) is None
+    assert (grid.folder(baseline) / "results.json").stat().st_mtime_ns == before
+
+
+# --- what it leaves behind --------------------------------------------------------------------------------------------
+
+
+def test_tables_and_figures_are_drawn_from_finished_cells(finished, capsys):
+    for name in (
+        "table.md",
+        "table.json",
+        "table.tex",
+        "noise_rates.md",
+        "curves.png",
+        "curves.svg",
+        "qualitative.png",
+    ):
+        (finished / name).unlink()
+    code, _ = jcas("benchmark", "--out", finished, "--tables", capsys=capsys)
+    assert code == 0
+    rows = json.loads((finished / "table.json").read_text())
+    assert len(rows) == 1 + 2 + 2  # upper bound, baseline under two noises, volmin with two seeds
+    for row in rows:
+        stored = json.loads((finished / "cells" / row["cell"] / "results.json").read_text())
+        assert (row["jac"], row["dice"], row["seconds"]) == (stored["jac"], stored["dice"], stored["seconds"])
+    wide = {name: Image.open(finished / name).size for name in ("curves.png", "qualitative.png")}
+    assert all(min(size) > 200 for size in wide.values())
+    assert (finished / "curves.svg").read_text().count("<svg") == 1
+    rates = (finished / "noise_rates.md").read_text()
+    assert f"`{NOISE}` | 30." in rates or f"`{NOISE}` | 29." in rates  # the rate that was asked for, in percent
+    assert "`none` | unknown" in rates
+    table = (finished / "table.md").read_text()
+    assert "±" in table, "volmin has two seeds"
+    assert "Under `none` there is no clean/" in table
+
+
+def test_report_of_a_benchmark_is_one_page(finished, tmp_path, capsys):
+    code, _ = jcas("report", finished, "--out", tmp_path / "page.html", capsys=capsys)
+    page = (tmp_path / "page.html").read_text()
+    assert code == 0 and "volmin" in page and NOISE in page
+    # One epoch is a dot: three methods under the noise; under none only the upper bound has a clean truth to watch.
+    assert page.count('class="dot') == 3 + 1 and "has no clean truth" in page
+    assert "data:image/webp;base64," in page and "http://" not in page and "https://" not in page
+    with pytest.raises(ValueError, match="not a benchmark folder"):
+        build_benchmark_report(tmp_path, tmp_path / "none.html")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--noise", "elipse"), "unknown noise 'elipse'"),
+        (("--noise", "symmetric:rate"), "expected key=value after the colon, got 'rate'"),
+        (("--noise", "symmetric:rate=2"), "rate"),
+        (("--noise", "sfda"), "sfda:RUN"),
+        (("--noise", "none", "--methods", "jcsa"), "did you mean 'jcas'"),
+        (("--noise", "none", "--runner", "slurm"), "unknown runner 'slurm'"),
+        (("--noise", "none", "--selection", "best"), "selection"),
+        ((), "which noise?"),
+    ],
+)
+def test_mistakes_are_one_line(truth, tmp_path, capsys, arguments, complaint):
+    out = tmp_path / "out"
+    code, err = jcas("benchmark", truth, *arguments, "--out", out, capsys=capsys)
+    assert code == 2 and complaint in err and err.strip().count("\n") == 0
+    assert not list(out.glob("cells/*"))
+
+
+def test_tables_need_a_benchmark(tmp_path, capsys):
+    code, err = jcas("benchmark", "--out", tmp_path / "nothing", "--tables", capsys=capsys)
+    assert code == 2 and "no benchmark here" in err

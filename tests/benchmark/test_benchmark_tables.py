@@ -1,0 +1,176 @@
+"""Tables from cells that the tests write: every expected number is worked out by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jcas.benchmark import read_grid
+from jcas.benchmark.paper import TABLE_1, paper_scores
+from jcas.benchmark.summary import collect, gap_recovered, marks, mean_and_deviation, summarize
+from jcas.benchmark.tables import latex, markdown, noise_rates
+
+CLASSES = ("background", "shaft", "wrist", "clasper")
+JAC = {  # method -> mean Jac of seed 0 and seed 1
+    "upper_bound": (65.0, 75.0),  # mean 70
+    "baseline": (40.0, 50.0),  # mean 45
+    "volmin": (52.0, 54.0),  # mean 53
+    "jcas": (55.0, 65.0),  # mean 60
+}
+
+
+def write_benchmark(
+    out: Path, *, dataset: str = "EndoVis18", noise: str = "ellipse", rate: float | None = None
+) -> Path:
+    """A finished benchmark whose shaft is 10 above, clasper 10 below the mean; Dice is Jac + 5."""
+    parameters = {} if rate is None else {"rate": rate}
+    label = noise if rate is None else f"{noise}:rate={rate}"
+    sets = [
+        {"dataset": dataset, "noise": "clean", "folder": "data/clean", "kind": "clean", "parameters": {}},
+        {
+            "dataset": dataset, "noise": label, "folder": "data/noisy", "kind": noise, "parameters": parameters,
+            "class_noise_rate": 0.125, "affinity_noise_rate": 0.05,
+        },
+    ]  # fmt: skip
+    cells = []
+    for method, values in JAC.items():
+        for seed, mean in enumerate(values):
+            cell_noise = "clean" if method == "upper_bound" else label
+            name = f"{dataset}__{cell_noise}__{method}__s{seed}".replace(":", "-")
+            cells.append({"name": name, "dataset": dataset, "noise": cell_noise, "method": method, "seed": seed})
+            jac = {"shaft": mean + 10, "wrist": mean, "clasper": mean - 10, "mean": mean}
+            results = {
+                "version": "0.1.0", "commit": "abc1234", "method": "baseline", "noise": noise, "seed": seed,
+                "dataset": dataset, "classes": CLASSES, "colours": [[0, 0, 0]] * 4, "split": "test",
+                "truth": "clean", "jac": jac, "dice": {key: value + 5 for key, value in jac.items()},
+                "selected_epoch": 2, "seconds": 60.0 + 20 * seed, "peak_memory_mb": 700.0,
+            }  # fmt: skip
+            folder = out / "cells" / name
+            folder.mkdir(parents=True)
+            (folder / "results.json").write_text(json.dumps(results))
+            epochs = [{"epoch": e, "looking_only": {"split": "test", "jac": mean - 2 + e}} for e in (1, 2)]
+            (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in epochs))
+    grid = {"settings": {"epochs": 2, "watch": "test", "encoder": "tiny"}, "sets": sets, "cells": cells}
+    (out / "grid.json").write_text(json.dumps(grid))
+    return out
+
+
+@pytest.fixture
+def summary(tmp_path) -> dict:
+    grid = read_grid(write_benchmark(tmp_path / "bench"))
+    return summarize(grid, collect(grid))
+
+
+def row_of(text: str, method: str) -> list[str]:
+    line = next(line for line in text.splitlines() if line.startswith(f"| {method} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_gap_recovered_by_hand():
+    assert gap_recovered(60.0, baseline=45.0, upper_bound=70.0) == pytest.approx(15 / 25)
+    assert gap_recovered(40.0, baseline=45.0, upper_bound=70.0) == pytest.approx(-0.2), "worse than the baseline"
+    assert gap_recovered(60.0, baseline=70.0, upper_bound=70.0) is None, "no damage to undo"
+    assert gap_recovered(60.0, baseline=None, upper_bound=70.0) is None
+
+
+def test_rows_hold_the_gap_of_their_noise(tmp_path):
+    rows = collect(read_grid(write_benchmark(tmp_path / "bench")))
+    gaps = {(row["method"], row["seed"]): row["gap_recovered"] for row in rows}
+    # Baseline 45 and upper bound 70 are means over seeds; a row is one cell.
+    assert gaps["jcas", 0] == pytest.approx((55 - 45) / 25) and gaps["jcas", 1] == pytest.approx((65 - 45) / 25)
+    assert gaps["baseline", 0] == pytest.approx(-0.2)
+    assert gaps["upper_bound", 1] is None, "it belongs to no noise"
+    assert all({"dice", "jac", "seconds", "peak_memory_mb", "seed", "noise", "classes"} <= set(row) for row in rows)
+    assert {row["noise"] for row in rows} == {"clean", "ellipse"}
+
+
+def test_mean_and_deviation_by_hand():
+    assert mean_and_deviation([2.0, 4.0, 9.0]) == (5.0, pytest.approx((26 / 2) ** 0.5))
+    assert mean_and_deviation([7.0]) == (7.0, None)
+    assert mean_and_deviation([None]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, 3.0, 2.0], ["", "best", "second"]),
+        ([3.0, 3.001, 2.0], ["best", "best", "second"]),  # equal as shown
+        ([None, 3.0, None], ["", "", ""]),  # nothing to choose
+        ([5.0, None, 4.0], ["best", "", "second"]),
+    ],
+)
+def test_best_and_second_are_marked(values, expected):
+    assert marks(values) == expected
+
+
+def test_markdown_shows_means_marks_and_gap(summary):
+    text = markdown(summary)
+    cells = row_of(text, "jcas")
+    # shaft Dice, shaft Jac, wrist ..., clasper ..., mean Dice, mean Jac, gap, seeds, time, MB; sd of (55, 65) = 7.07
+    assert cells[8] == "**60.00 ± 7.07** (58.45)" and cells[2] == "**70.00 ± 7.07** (75.38)"
+    assert cells[9].startswith("0.60 ± 0.28") and cells[10:] == ["2", "1 min", "700"]
+    assert row_of(text, "volmin")[8].startswith("<u>53.00 ± 1.41</u>")
+    assert row_of(text, "baseline")[8] == "45.00 ± 7.07 (45.95)"
+    upper = row_of(text, "upper bound")
+    assert upper[8] == "70.00 ± 7.07 (63.65)", "the upper bound is no competitor: no mark"
+
+
+def test_latex_marks_like_the_paper(summary):
+    text = latex(summary)
+    assert r"\textbf{60.00 $\pm$ 7.07} (58.45)" in text and r"\underline{53.00 $\pm$ 1.41} (53.23)" in text
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
+    body = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len({line.replace(r"\&", "").count("&") for line in body if r"\multicolumn" not in line}) == 1
+
+
+@pytest.mark.parametrize(
+    ("dataset", "noise", "rate", "shown"),
+    [
+        ("EndoVis18", "ellipse", None, True),
+        ("EndoVis18", "symmetric", 0.5, True),
+        ("EndoVis18", "symmetric", 0.3, False),
+        ("EndoVis18", "markov", None, False),
+        ("acdc", "ellipse", None, False),
+    ],
+)
+def test_paper_numbers_stand_only_beside_its_own_experiment(tmp_path, dataset, noise, rate, shown):
+    grid = read_grid(write_benchmark(tmp_path / "bench", dataset=dataset, noise=noise, rate=rate))
+    text = markdown(summarize(grid, collect(grid)))
+    assert ("In brackets: Table 1" in text) == shown
+    assert ("(" in row_of(text, "jcas")[8]) == shown
+
+
+def test_paper_gap_is_from_the_papers_numbers(summary):
+    # (58.452 - 45.951) / (63.648 - 45.951) = 0.7064
+    entry = next(e for e in summary["datasets"][0]["noises"][0]["methods"] if e["method"] == "jcas")
+    assert entry["gap_recovered"]["paper"] == pytest.approx(0.70639, abs=1e-5)
+
+
+def test_paper_table_is_whole_and_adds_up():
+    assert len(TABLE_1) == 1 + 11 + 3 * 8
+    for key, scores in TABLE_1.items():
+        for metric in ("dice", "jac"):
+            parts = [scores[metric][name] for name in ("shaft", "wrist", "clasper")]
+            assert sum(parts) / 3 == pytest.approx(scores[metric]["mean"], abs=2e-3), (key, metric)
+    assert paper_scores("EndoVis18", "pseudo", {"source": "runs/x"}, "css")["dice"]["wrist"] == 61.765
+
+
+def test_noise_rates_say_which_labels_are_cleaner(summary):
+    assert "| EndoVis18 | `ellipse` | 12.5 % | 5.0 % | pairs |" in noise_rates(summary)
+
+
+def test_failed_and_unfinished_cells_are_named(tmp_path):
+    out = write_benchmark(tmp_path / "bench")
+    lost, broken = sorted((out / "cells").glob("*jcas*"))
+    (lost / "results.json").unlink()
+    (broken / "results.json").unlink()
+    (broken / "error.txt").write_text("ValueError: no such thing\n\nTraceback ...\n")
+    grid = read_grid(out)
+    text = markdown(summarize(grid, collect(grid)))
+    assert f"- `{broken.name}`: ValueError: no such thing" in text and f"- `{lost.name}`" in text
+
+
+def test_curves_are_means_over_seeds(summary):
+    curves = {line["method"]: line for line in summary["datasets"][0]["noises"][0]["curves"]}
+    assert curves["jcas"]["epochs"] == [1, 2] and curves["jcas"]["mean"] == [59.0, 60.0]  # (54 + 64) / 2
+    assert curves["upper_bound"]["mean"] == [69.0, 70.0], "drawn beside every noise"
