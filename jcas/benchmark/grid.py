@@ -26,7 +26,7 @@ from jcas.benchmark.noisy_sets import (
 )
 from jcas.config import Config, make_config
 from jcas.data import Dataset, open_dataset
-from jcas.methods import METHODS, method_class
+from jcas.methods import method_class, method_names
 from jcas.run import write_json
 
 UPPER_BOUND = "upper_bound"
@@ -135,7 +135,7 @@ def plan(
         out: folder of the benchmark; an existing one is extended.
         data: dataset folders.
         noises: as `parse_noise` reads them.
-        methods: names in METHODS and ``upper_bound``; all of them by default.
+        methods: names of methods and variants, and ``upper_bound``; all of them by default.
         seeds: number of training seeds, counted from the ``seed`` of the settings (0).
         settings: shared keys of `jcas.config.Config`.
         progress: show bars while noise is made.
@@ -143,7 +143,7 @@ def plan(
     out = out.resolve()
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
-    methods = list(dict.fromkeys(methods)) or [UPPER_BOUND, *METHODS]
+    methods = list(dict.fromkeys(methods)) or [UPPER_BOUND, *method_names()]
     for method in methods:
         if method != UPPER_BOUND:
             method_class(method)

@@ -14,7 +14,8 @@ from jcas.benchmark.noisy_sets import parse_noise
 from jcas.cli import main
 from jcas.data import open_dataset
 from jcas.data.synthetic import write_dataset
-from jcas.methods import METHODS, Baseline
+from jcas.methods import METHODS
+from jcas.methods.baseline import Baseline
 from jcas.report import build_benchmark_report
 
 SETTINGS = {"epochs": 1, "batch_size": 4}
@@ -132,7 +133,8 @@ def test_half_a_start_without_a_checkpoint_begins_anew(truth, tmp_path):
 # --- failures and new methods -----------------------------------------------------------------------------------------
 
 METHOD_FILE = '''
-from jcas.methods import METHODS, Baseline
+from jcas.methods import METHODS
+from jcas.methods.baseline import Baseline
 
 class {name}(Baseline):
     """Baseline with half the loss."""
