@@ -57,11 +57,12 @@ def fitted_curve(history: Sequence[float]) -> tuple[float, float, float] | None:
 def memorising(history: Sequence[float], *, threshold: float) -> bool:
     """Whether the curve has flattened: its slope has lost more than ``threshold`` of that of its first epoch.
 
-    A slow start (epochs before the first rise of 0.1 in IoU) is cut off; if there is no such rise, nothing is.
+    A slow start (epochs before the first rise of 0.1 in IoU) is cut off; if there is no such rise, nothing is. A class
+    that has never reached 0.1 has not been learnt, let alone memorised.
     """
     rises = [k for k, (now, then) in enumerate(zip(history[1:], history, strict=False)) if now - then >= _SLOW_START]
     steep = list(history[rises[0] :]) if rises else list(history)
-    if len(steep) < FEWEST_POINTS:
+    if len(steep) < FEWEST_POINTS or max(steep) < _SLOW_START:
         return False
     fitted = fitted_curve(steep)
     if fitted is None:

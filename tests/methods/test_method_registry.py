@@ -1,0 +1,119 @@
+"""Names: variants are options, a new method is one file and one line, a network of its own replaces the encoder."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from jcas.cli import app
+from jcas.config import make_config
+from jcas.methods import METHODS, VARIANTS, method_class, method_names, method_options
+from jcas.run import build_method
+
+MINE = '''
+from jcas.methods.base import HeadLossMethod
+from jcas.methods.losses import focal_loss
+
+
+class Mine(HeadLossMethod):
+    """A method of somebody else."""
+
+    paper = "Somebody, somewhere"
+
+    def __init__(self, model, num_classes, *, gamma=2.0):
+        super().__init__(model, num_classes)
+        self.gamma = gamma
+
+    def head_loss(self, logits, batch):
+        return focal_loss(logits.softmax(1), batch.noisy, gamma=self.gamma, weight=batch.weight)
+'''
+
+
+def built(method: str, **values):
+    config = make_config({"data": "somewhere", "method": method, "epochs": 10, **values}).resolved()
+    return config, build_method(config, num_classes=3, channels=1)
+
+
+def test_a_variant_is_its_method_with_options():
+    config, method = built("dar")
+    assert type(method) is METHODS["jcas"] and config.method == "dar"
+    assert config.options == {"warmup": 2, "correct_class": False, "correct_affinity": False}
+    assert method.intra and method.inter and not method.correct_class and not method.correct_affinity
+
+
+def test_given_options_win_over_the_variant_and_that_over_the_schedule():
+    options = method_options("calc", {"inter": True, "warmup": 7}, epochs=50)
+    assert options == {"warmup": 7, "intra": False, "inter": True}
+
+
+def test_every_variant_names_a_method_and_options_that_it_has():
+    for name, (method, options) in VARIANTS.items():
+        assert name not in METHODS and method in METHODS
+        method_options(name, options, epochs=1)
+    assert method_names() == [*METHODS, *VARIANTS]
+
+
+def test_the_papers_rows_and_ablations_switch_what_they_say():
+    switches = ("intra", "inter", "correct_class", "correct_affinity")
+    expected = {
+        "jcas": (True, True, True, True),
+        "affinity": (False, False, False, False),
+        "dar": (True, True, False, False),
+        "calc": (False, False, True, True),
+        "jcas_no_intra": (False, True, True, True),
+        "jcas_no_inter": (True, False, True, True),
+        "jcas_no_class_correction": (True, True, False, True),
+        "jcas_no_affinity_correction": (True, True, True, False),
+        "jcas_no_consistency": (True, True, True, True),
+    }
+    for name, values in expected.items():
+        _, method = built(name)
+        assert tuple(getattr(method, switch) for switch in switches) == values, name
+        assert bool(method.consistency_weight) == (name != "jcas_no_consistency")
+
+
+@pytest.mark.parametrize(
+    ("method", "encoder", "network"),
+    [
+        ("raunet", "tiny", "raunet"),
+        ("lwanet", "lite0", "lwanet"),
+        ("css", "tiny", "ocrnet"),
+        ("css", "ocrnet:tiny", "ocrnet:tiny"),
+        ("gce", "raunet", "raunet"),
+    ],
+)
+def test_a_network_of_its_own_stands_in_for_the_encoder(method, encoder, network):
+    config = make_config({"data": "x", "method": method, "encoder": encoder, "pretrained": False}).resolved()
+    assert config.encoder == network
+
+
+def test_pairs_need_a_network_with_features():
+    with pytest.raises(ValueError, match="raunet has no pixel features"):
+        built("jcas", encoder="raunet")
+
+
+def test_adding_a_method_is_a_file_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "mine.py").write_text(MINE)
+    spec = importlib.util.spec_from_file_location("mine", tmp_path / "mine.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "mine", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(METHODS, "mine", module.Mine)  # the line
+    config, method = built("mine", options={"gamma": 3.0})
+    assert method.gamma == 3.0 and config.options == {"gamma": 3.0}
+    assert method.predict(torch.rand(1, 1, 32, 32)).shape == (1, 3, 32, 32)
+    listed = CliRunner().invoke(app, ["methods"])
+    assert "mine" in listed.output and "Somebody, somewhere" in listed.output
+    with pytest.raises(ValueError, match="method 'mine' has no option 'gama', did you mean 'gamma'"):
+        built("mine", options={"gama": 3.0})
+
+
+def test_the_list_of_methods_shows_every_name_with_its_paper():
+    listed = CliRunner().invoke(app, ["methods"])
+    assert listed.exit_code == 0
+    for name in method_names():
+        assert name in listed.output and method_class(name).paper in listed.output
