@@ -1,4 +1,4 @@
-"""The command line: `jcas synth | corrupt | train | evaluate | predict | report | review | benchmark | demo`.
+"""The command line: `jcas synth | corrupt | train | evaluate | predict | report | review | benchmark | methods | demo`.
 
 A mistake of the user is one line on stderr and exit code 2; Ctrl-C is exit code 130.
 """
@@ -119,7 +119,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/run"),
     config: Annotated[Path | None, typer.Option(help="YAML config; flags override it.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
-    method: Annotated[str | None, typer.Option(help="baseline, volmin or jcas  [default: jcas]")] = None,
+    method: Annotated[str | None, typer.Option(help="See `jcas methods`  [default: jcas]")] = None,
     options: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of the method; repeat.")] = None,
     labels: Annotated[str | None, typer.Option(help="noisy, or clean for the upper bound.")] = None,
     encoder: Annotated[str | None, typer.Option(help="tiny, unet, lite0, resnet18..101, timm:NAME")] = None,
@@ -194,6 +194,23 @@ def train(
     if results is not None:
         _print_results([results])
         console.print(f"run folder: {out}    report: jcas report {out}")
+
+
+@app.command(epilog=_example("jcas methods").strip())
+def methods() -> None:
+    """List the methods: name, paper, what each needs beyond a backbone."""
+    from jcas.methods import METHODS, VARIANTS
+
+    table = Table(title="methods (a run: jcas train DATA --method NAME)")
+    for column in ("name", "paper", "needs"):
+        table.add_column(column, no_wrap=column != "needs")
+    for name, cls in METHODS.items():
+        table.add_row(name, cls.paper, cls.needs)
+    table.add_section()
+    for name, (base, options) in VARIANTS.items():
+        chosen = " ".join(f"{key}={json.dumps(value)}" for key, value in options.items())
+        table.add_row(name, METHODS[base].paper, f"is {base} with {chosen}")
+    Console().print(table)
 
 
 @app.command(epilog=_example("jcas evaluate runs/jcas --data data/hospital_b --surface").strip())
