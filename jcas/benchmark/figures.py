@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +132,7 @@ class _Panel:
                 if mask is not None:
                     axis.imshow(overlay(grey, mask, dataset.labels.colours, opacity=0.7))
         for axis, title in zip(axes[:, 0], ["image", "truth", "noisy label", *methods], strict=True):
-            axis.set_ylabel(method_name(title), fontsize=8, rotation=0, ha="right", va="center")
+            axis.set_ylabel(textwrap.fill(method_name(title), 18), fontsize=8, rotation=0, ha="right", va="center")
         for place, (found, _, _) in enumerate(columns):
             if place == 0 or columns[place - 1][0] is not found:
                 axes[0, place].set_title(found.noise, fontsize=8, loc="left", pad=4)
@@ -177,8 +178,8 @@ def _prediction(grid: Grid, cell: Cell, record: Record) -> torch.Tensor:
 
 
 def _styles(methods: Mapping[str, None]) -> dict[str, dict[str, Any]]:
-    """Ten colours, then the same ten dashed and dotted; the upper bound is a grey line, our method a thick one."""
-    colours = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+    """Nine colours, then the same dashed and dotted; the upper bound is a grey line, JCAS a thick one."""
+    colours = [colour for colour in matplotlib.colormaps["tab10"].colors if len(set(colour)) > 1]  # type: ignore[attr-defined]
     styles: dict[str, dict[str, Any]] = {}
     for method in methods:
         if method == UPPER_BOUND:

@@ -82,7 +82,7 @@ def _read(table: str) -> dict[tuple[str, str], Scores]:
 
 
 TABLE_1 = _read(_TABLE_1) | {("ellipse", name): {"dice": {}, "jac": {"mean": jac}} for name, jac in _ABLATIONS.items()}
-"""By noise (``pseudo`` is SFDA, ``clean`` the upper bound) and method; of ablations the text gives the mean Jac only."""
+"""By noise (``pseudo``: SFDA, ``clean``: upper bound) and method; of ablations the text gives only the mean Jac."""
 
 
 def paper_scores(dataset: str, noise: str, parameters: Mapping[str, Any], method: str) -> Scores | None:
