@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,7 +60,7 @@ def synth(
     from jcas.data.synthetic import write_dataset
 
     write_dataset(out, count=count, size=size, seed=seed, domain=domain)
-    console.print(f"{count} images and masks in {out}")
+    _say(f"{count} images and masks in {out}")
 
 
 @app.command(
@@ -84,6 +86,8 @@ def corrupt(
     from jcas.corrupt import corrupt as lay_noise
     from jcas.noise import Noise
 
+    if out.resolve().is_relative_to(data.resolve()):
+        raise ValueError(f"--out {out} lies inside the dataset {data}")
     values: dict[str, Any] = _pairs(parameters, "--set")
     chosen: Noise | str = noise
     if matrix is not None:
@@ -98,10 +102,10 @@ def corrupt(
     folder = lay_noise(data, noise=chosen, out=out, parameters=values or None, seed=seed, share=share, workers=workers)
     about = json.loads((folder / "noise.json").read_text(encoding="utf-8"))
     pairs, pixels = about["affinity_noise_rate"], about["class_noise_rate"]
-    cleaner = "cleaner" if pairs < pixels else "noisier"
-    console.print(
+    cleaner = "cleaner than" if pairs < pixels else "noisier than" if pairs > pixels else "as noisy as"
+    _say(
         f"{about['corrupted_images']} masks corrupted: {pixels:.1%} of the pixels wrong, {pairs:.1%} of the pixel "
-        f"pairs (pairs are {cleaner} than pixels here)\nsee {folder / 'contact_sheet.png'}"
+        f"pairs (pairs are {cleaner} pixels here)\nsee {folder / 'contact_sheet.png'}"
     )
 
 
@@ -153,6 +157,8 @@ def train(
 
     values: dict[str, Any] = read_values(config) if config else {}
     if resume:
+        if config or options:
+            raise ValueError(f"--resume continues the run as it was started, drop {'--config' if config else '--set'}")
         values = read_values(out / "config.yaml") if (out / "config.yaml").is_file() else _nothing_to_resume(out)
     flags = {
         "data": None if data is None else str(data),
@@ -187,13 +193,17 @@ def train(
         raise ValueError(f"--resume continues the run as it was started, drop --{changed[0].replace('_', '-')}")
     values |= given
     if options:
-        values["options"] = {**values.get("options", {}), **_pairs(options, "--set")}
+        stored = values.get("options", {})
+        if not isinstance(stored, dict):
+            raise ValueError(f"{config}: options must be a mapping, got {stored!r}")
+        values["options"] = {**stored, **_pairs(options, "--set")}
     if "data" not in values:
         raise ValueError("which dataset? give its folder, or `data:` in --config")
     results = engine.train(make_config(values, source=str(config or "train")), out, resume=resume, progress=progress)
     if results is not None:
+        _warn_of_noisy_truth(results)
         _print_results([results])
-        console.print(f"run folder: {out}    report: jcas report {out}")
+        _say(f"run folder: {out}    report: jcas report {shlex.quote(str(out))}")
 
 
 @app.command(epilog=_example("jcas methods").strip())
@@ -218,15 +228,17 @@ def evaluate(
     run: RunFolder,
     data: Annotated[Path | None, typer.Option(help="Another dataset; default: the run's own.")] = None,
     split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
-    surface: Annotated[bool, typer.Option("--surface", help="Also HD95, ASSD and NSD.")] = False,
+    surface: Annotated[bool, typer.Option("--surface", help="Also HD95, ASSD (pixels) and NSD (percent).")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, gpu or mps.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Write the tables as JSON.")] = None,
 ) -> None:
     """Score a trained model against the true masks (clean/ where it exists)."""
     from jcas.data import open_dataset
     from jcas.inference import score
-    from jcas.run import read_run, write_json
+    from jcas.run import device_named, read_run, write_json
 
     trained = read_run(run)
+    trained.method.to(device_named(device))
     dataset = open_dataset(data or Path(trained.config.data))
     if dataset.labels.names != trained.labels.names:
         raise ValueError(f"{dataset.root}: classes {dataset.labels.names}, but {run} knows {trained.labels.names}")
@@ -237,8 +249,7 @@ def evaluate(
     scores, _ = score(trained.method, dataset, split, trained.config, surface=surface, progress=True)
     tables = {"method": trained.config.method, "dataset": dataset.name, "split": split, **scores.compute()}
     tables["truth"] = "clean" if dataset.truth_is_clean(split) else "masks"
-    if tables["truth"] == "masks":
-        console.print("[yellow]no clean/ masks: scored against masks/, which may be wrong themselves[/yellow]")
+    _warn_of_noisy_truth(tables)
     _print_results([tables])
     if out is not None:
         write_json(out, {**tables, "per_image": scores.per_image()})
@@ -258,14 +269,16 @@ def predict(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also float16 (C, H, W) arrays in OUT/probabilities.")
     ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, gpu or mps.")] = "auto",
 ) -> None:
     """Write masks for images of any size."""
     from jcas.predict import predict_files
-    from jcas.run import read_run
+    from jcas.run import device_named, read_run
 
     trained = read_run(run)
+    trained.method.to(device_named(device))
     count = predict_files(trained, images, out, overlays=overlays, probabilities=probabilities)
-    console.print(f"{count} masks in {out}")
+    _say(f"{count} masks in {out}")
 
 
 @app.command(epilog=_example("jcas report runs/baseline runs/jcas --out report.html", "jcas report bench").strip())
@@ -281,7 +294,7 @@ def report(
         page = build_benchmark_report(runs[0], target)
     else:
         page = build_report(runs, target)
-    console.print(f"report: {page}")
+    _say(f"report: {page}")
 
 
 @app.command(
@@ -302,6 +315,7 @@ def audit(
     confidence: Annotated[float, typer.Option(help="Least probability of a label that replaces another.")] = 0.9,
     split: Annotated[list[str] | None, typer.Option(help="train, val or test; repeat.  [default: train, val]")] = None,
     wrongness: Annotated[bool, typer.Option("--wrongness", help="Also maps of the wrong-label probability.")] = False,
+    matrix: Annotated[str, typer.Option(help="Noise to weigh labels with: contested or learned.")] = "contested",
     dataset_out: Annotated[Path | None, typer.Option(help="Also write a dataset for `jcas train`.")] = None,
     use: Annotated[str, typer.Option(help="In --dataset-out: repaired masks, or given ones weighted.")] = "repaired",
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
@@ -322,6 +336,7 @@ def audit(
             confidence=confidence,
             splits=splits,
             wrongness=wrongness,
+            matrix=matrix,  # type: ignore[arg-type]
             progress=progress,
         )
     pixels, pairs = about["class_noise_rate"], about["affinity_noise_rate"]
@@ -334,8 +349,8 @@ def audit(
     console.print("  ".join(f"{kind} {count}" for kind, count in about["kinds"].items()) or "no issues")
     if dataset_out is not None:
         auditing.write_dataset(out, dataset_out, use=use)  # type: ignore[arg-type]
-        console.print(f"dataset: {dataset_out}")
-    console.print(f"audit folder: {out}    look: jcas review {out}")
+        _say(f"dataset: {dataset_out}")
+    _say(f"audit folder: {out}    look: jcas review {out}")
 
 
 @app.command(
@@ -430,7 +445,7 @@ def benchmark(
     if tables:
         if data:
             raise ValueError(f"--tables only draws what is in --out, drop {data[0]}")
-        console.print(f"written: {', '.join(path.name for path in write_tables(read_grid(out)))}")
+        _say(f"written: {', '.join(path.name for path in write_tables(read_grid(out)))}")
         return
     with exclusive(out):
         if data:
@@ -443,7 +458,7 @@ def benchmark(
             grid = read_grid(out)
         failed = run_grid(grid, runner=runner, jobs=jobs, address=address, progress=progress)
         write_tables(grid)
-    console.print(f"table: {out / 'table.md'}    report: jcas report {out}")
+    _say(f"table: {out / 'table.md'}    report: jcas report {out}")
     if failed:
         for cell in failed:
             _complain(f"failed: {cell.name}: {(grid.error(cell) or 'no error recorded').splitlines()[0]}")
@@ -460,7 +475,17 @@ def demo(
 
     results, page = run_demo(out, seed=seed)
     _print_results(results)
-    console.print(f"report: {page}")
+    _say(f"report: {page}")
+
+
+def _say(text: str) -> None:
+    """A line for people on stderr, as it is: rich would read brackets in a path as markup and wrap it."""
+    print(text, file=sys.stderr)
+
+
+def _warn_of_noisy_truth(results: dict[str, Any]) -> None:
+    if results.get("truth") == "masks":
+        _say("no clean/ masks: scored against masks/, which may be wrong themselves")
 
 
 def _print_results(rows: list[dict[str, Any]]) -> None:
@@ -473,6 +498,16 @@ def _print_results(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         cells = [_cell(row[metric][name]) for name in [*names, "mean"] for metric in ("dice", "jac")]
         table.add_row(row["method"] + (" (clean labels)" if row.get("upper_bound") else ""), *cells)
+    Console().print(table)
+    surface = [metric for metric in ("hd95", "assd", "nsd", "missed") if metric in rows[0]]
+    if not surface:
+        return
+    table = Table(title="surfaces: HD95, ASSD in pixels; NSD (within 1 pixel), missed in percent")
+    for column in ("method", "class", *surface):
+        table.add_column(column, justify="left" if column in ("method", "class") else "right")
+    for row in rows:
+        for name in [*names, "mean"]:
+            table.add_row(row["method"], name, *(_cell(row[metric][name]) for metric in surface))
     Console().print(table)
 
 
@@ -526,14 +561,15 @@ def main() -> None:
         if code == _INTERRUPTED:  # typer's word for a KeyboardInterrupt
             _complain("stopped; train continues from its last epoch with --resume, a benchmark with the same command")
     except (ValueError, OSError, RuntimeError) as error:
-        if not _is_users(error):
+        if not _is_users(error) or os.environ.get("JCAS_DEBUG"):  # JCAS_DEBUG=1 shows where an error came from
             raise
         _complain(_one_line(error))
         code = 2
     except Exception as error:
         if not hasattr(error, "format_message"):  # not a complaint of the argument parser
             raise
-        _complain(_usage(error))
+        if message := _usage(error):  # empty after `jcas` alone, which has printed its help
+            _complain(message)
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -556,7 +592,7 @@ def _usage(error: Exception) -> str:
     """The parser's complaint, with the nearest flag of the command if one was unknown."""
     message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
     unknown = getattr(error, "option_name", None)
-    if unknown and "did you mean" not in message.lower():
+    if unknown and not any(hint in message.lower() for hint in ("did you mean", "possible options")):
         command = typer.main.get_command(app)
         called = getattr(command, "commands", {}).get(sys.argv[1] if len(sys.argv) > 1 else "")
         known = [flag for parameter in getattr(called, "params", []) for flag in parameter.opts]

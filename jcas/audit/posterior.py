@@ -2,7 +2,8 @@ r"""How likely is each class at each pixel, given the image, the label that stan
 
 .. math:: P(c \mid x, \tilde y) \propto P(c \mid x)\; T(c, \tilde y)\; s^{2 [c \ne \tilde y]}\; (a_c + a_0)
 
-T is the noise of the labels, s how much more this image disagrees with its mask than the model's own doubt explains,
+T is the noise of the labels where there is anything to decide (`Conflicts`) or, on request, the matrix that the run has
+learned, s how much more this image disagrees with its mask than the model's own doubt explains,
 and :math:`a_c` the share of class c among the labels of the surroundings (a neighbour is a pixel of like features
 that needs no features). Each factor was kept because it measured better on real data: ``benchmarks/audit.py``.
 """
@@ -12,9 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
+from jcas.core import from_counts, symmetric
 from jcas.schema import IGNORE
 
 Probabilities = NDArray[np.float32]  # (C, H, W)
@@ -36,6 +39,9 @@ SMALLEST_RATE = 1e-3
 
 CONFIDENT = 0.8
 """Predictions at least this sure are counted against the labels where a run has no matrix of its own."""
+
+DOUBT, LARGEST_RATE = 0.99, 0.5
+"""Pixels less sure than the first are contested; the rate among them counts up to the second."""
 
 QUALITY_SCALE = 50.0
 """Quality is 1/2 where this share of an image (1/50) is wrong beyond the model's own doubt."""
@@ -121,21 +127,41 @@ def count_confident(probs: Probabilities, given: Labels) -> NDArray[np.int64]:  
 
 
 def transition_from(counts: Matrix | NDArray[np.int64]) -> Matrix:
-    """Rows as distributions; a class that was never seen keeps its label, and no label is certain.
+    """Rows as distributions; a class that was never seen keeps its label.
 
     >>> transition_from(np.array([[8, 2], [0, 0]])).tolist()
-    [[0.8, 0.2], [0.001, 0.999]]
+    [[0.8, 0.2], [0.0, 1.0]]
     """
-    counts = np.asarray(counts, dtype=np.float64)
-    rows = counts.sum(1, keepdims=True)
-    return with_smallest_rate(np.where(rows > 0, counts / np.maximum(rows, 1), np.eye(len(counts))))
+    return from_counts(torch.from_numpy(np.asarray(counts, dtype=np.float64))).numpy()
 
 
-def with_smallest_rate(transition: Matrix) -> Matrix:
-    """The matrix with no off-diagonal entry below `SMALLEST_RATE` and rows that sum to 1."""
-    off = ~np.eye(len(transition), dtype=bool)
-    raised = np.where(off, np.maximum(transition, SMALLEST_RATE), 0.0)
-    return raised + np.diag(1 - raised.sum(1))
+@dataclass(frozen=True)
+class Conflicts:
+    """Pixels where prediction and label differ, among those where there is anything to decide; sums over images."""
+
+    conflicts: int = 0
+    contested: int = 0
+
+    def plus(self, probs: Probabilities, given: Labels) -> Conflicts:
+        """With the pixels of one more image: contested where the model doubts or contradicts."""
+        known = given != IGNORE
+        conflict = (probs.argmax(0) != given) & known
+        doubted = (probs.max(0) < DOUBT) & known
+        return Conflicts(self.conflicts + int(conflict.sum()), self.contested + int((conflict | doubted).sum()))
+
+    def transition(self, classes: int) -> Matrix:
+        """The rate of conflicts, every wrong class equally likely.
+
+        Real errors sit at outlines. There each class is mistaken for its neighbour about as often as the other way
+        round, however rare that is over all pixels of a large class. A matrix over all pixels says that almost no
+        background carries a small structure's label, so that a structure painted too large looks right.
+
+        >>> Conflicts(conflicts=1, contested=4).transition(2).tolist()
+        [[0.75, 0.25], [0.25, 0.75]]
+        """
+        rate = self.conflicts / max(self.contested, 1)
+        lowest = SMALLEST_RATE * (classes - 1)
+        return symmetric(classes, min(max(rate, lowest), LARGEST_RATE)).numpy()
 
 
 def _at(maps: Probabilities, index: Labels) -> Map:

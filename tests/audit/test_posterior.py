@@ -4,7 +4,7 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from jcas.audit.posterior import count_confident, judge, surroundings, transition_from, with_smallest_rate
+from jcas.audit.posterior import Conflicts, count_confident, judge, surroundings, transition_from
 
 T = np.array([[0.9, 0.1], [0.4, 0.6]])
 
@@ -94,6 +94,17 @@ def test_confident_counts_give_back_the_flips():
     assert transition_from(count_confident(probs, given)) == pytest.approx(flips, abs=0.02)
 
 
-def test_smallest_rate_keeps_rows_distributions():
-    raised = with_smallest_rate(np.eye(4))
-    assert raised.sum(1) == pytest.approx(np.ones(4)) and raised.min() == pytest.approx(1e-3)
+def test_rate_is_counted_where_there_is_something_to_decide():
+    probs = np.stack([np.full((4, 4), 0.999), np.full((4, 4), 0.001)]).astype(np.float32)
+    probs[:, 0] = [[0.6], [0.4]]  # four doubtful pixels
+    given = np.zeros((4, 4), np.uint8)
+    given[0, 0] = given[3, 3] = 1  # a conflict in doubt, and one against a sure prediction
+    given[0, 1] = 255
+    found = Conflicts().plus(probs, given)
+    assert (found.conflicts, found.contested) == (2, 4)
+    assert found.plus(probs, given) == Conflicts(4, 8)
+
+
+def test_noise_is_never_absent_and_never_total():
+    assert Conflicts().transition(4).min() == pytest.approx(1e-3)
+    assert Conflicts(9, 9).transition(3).diagonal() == pytest.approx([0.5] * 3)
