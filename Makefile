@@ -14,6 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: setup
+	rm -rf demo
 	$(BIN)/jcas demo --out demo
 
 check: setup

@@ -75,6 +75,8 @@ class Config(BaseModel):
                 "encoder_learning_rate": encoder_rate,
                 "encoder": encoder,
                 "options": method_options(self.method, self.options, epochs=self.epochs),
+                # Noisy labels must not choose the epoch of a model that is trained without noise.
+                "selection": "last" if self.labels == "clean" else self.selection,
                 "data": data,
             }
         )

@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 from rich.progress import track
 
-from jcas.core import affinity_noise_rate, class_noise_rate, from_counts
+from jcas.core import affinity_noise_rate, class_noise_rate, from_counts, pair_counts
 from jcas.data import files
 from jcas.data.dataset import SPLITS, Dataset, FileReader, Record
 from jcas.data.derived import file_name, file_suffix, link, write_description
@@ -129,9 +129,11 @@ def measure(counts: Mapping[str, Counts], *, labels: LabelSpace) -> dict[str, An
 
     ``class_noise_rate`` is the share of wrong pixels, ``affinity_noise_rate`` the share of ordered pixel pairs of one
     image whose same/different relation is wrong, averaged over images; ``affinity_noise_rate_pooled`` the same over
-    pairs across all images, the rate that Theorem 1 speaks of. Both are exact over all pairs (a pixel with itself
-    included): the pairs of classes (m, m') labelled (n, n') number counts[m, n] * counts[m', n'], and that is what
-    `jcas.core.affinity_noise_rate` sums in closed form when the counts themselves are its T and its prior.
+    pairs across all images, the rate that Theorem 1 speaks of.
+    ``affinity_transition`` tells what became of same and of different pairs (T_A). Both are exact over all pairs (a
+    pixel with itself included): the pairs of classes (m, m') labelled (n, n') number counts[m, n] * counts[m', n'],
+    and that is what `jcas.core.affinity_noise_rate` sums in closed form when the counts themselves are its T and its
+    prior.
     """
     total = np.sum(list(counts.values()), axis=0)
     if not total.sum():
@@ -142,6 +144,7 @@ def measure(counts: Mapping[str, Counts], *, labels: LabelSpace) -> dict[str, An
         "empirical_transition": from_counts(torch.from_numpy(total)).tolist(),
         "prior": (clean / clean.sum()).tolist(),
         "class_noise_rate": _rate(class_noise_rate, total),
+        "affinity_transition": from_counts(pair_counts(torch.from_numpy(np.stack(list(labelled.values()))))).tolist(),
         "affinity_noise_rate": float(np.mean([_rate(affinity_noise_rate, m) for m in labelled.values()])),
         "affinity_noise_rate_pooled": _rate(affinity_noise_rate, total),
         "area_ratios": {name: float(noisy[c] / clean[c]) if clean[c] else None for c, name in enumerate(labels.names)},

@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import os
-import resource
+import pickle
 import shutil
 import sys
 import time
@@ -26,6 +26,7 @@ from lightning.pytorch.callbacks import Callback, Checkpoint, TQDMProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -34,6 +35,7 @@ from jcas.data import Dataset, Preparation, check, evaluation_loader, open_datas
 from jcas.gallery import write_gallery, write_masks
 from jcas.inference import score
 from jcas.methods import Method
+from jcas.methods.base import summed_over_processes
 from jcas.metrics import SegmentationScores
 from jcas.run import (
     build_method,
@@ -72,16 +74,24 @@ class Engine(lit.LightningModule):
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Shuffled training batches of this process."""
+        return self._training_loader(
+            cache=self.config.cache,
+            workers=self.config.workers,
+            rank=self.global_rank,
+            world_size=self.trainer.world_size,
+        )
+
+    def _training_loader(self, *, cache: float, workers: int, rank: int, world_size: int) -> DataLoader[Batch]:
         return training_loader(
             self.dataset,
             preparation=self.preparation,
             batch_size=self.config.batch_size,
             seed=self.config.seed,
-            workers=self.config.workers,
-            rank=self.global_rank,
-            world_size=self.trainer.world_size,
+            workers=workers,
+            rank=rank,
+            world_size=world_size,
             use_clean_as_labels=self.config.labels == "clean",
-            cache=self.config.cache,
+            cache=cache,
             repeat_threshold=self.method.repeat_threshold,
         )
 
@@ -147,22 +157,27 @@ class Engine(lit.LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Loss of one batch; stops with the images' names if it is not finite."""
-        parts = self.method(batch)
+        where = f"in epoch {self.current_epoch + 1} for the images {', '.join(batch.ids)}"
+        try:
+            parts = self.method(batch)
+        except ValueError as error:  # weights that have run away make predictions that no loss accepts
+            raise TrainingError(f"{error} {where}") from error
         values = {name: float(part.detach()) for name, part in parts.items()}
         if not math.isfinite(values["loss"]):
-            raise TrainingError(
-                f"loss is {values['loss']} in epoch {self.current_epoch + 1} for the images {', '.join(batch.ids)}"
-            )
+            raise TrainingError(f"loss is {values['loss']} {where}")
         for name, value in values.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
         self._batches += 1
-        self.log("loss", values["loss"], prog_bar=True, logger=False, batch_size=len(batch.ids))
+        self.log_dict(values, prog_bar=True, logger=False, batch_size=len(batch.ids))
         return parts["loss"]
 
     def on_train_epoch_end(self) -> None:
         """Close the epoch: the method's own end, noisy validation loss, the curve for looking, one record."""
         self.method.end_epoch(self.current_epoch)
-        train = {name: total / max(self._batches, 1) for name, total in self._sums.items()}
+        names = sorted(self._sums)
+        totals = torch.tensor([*(self._sums[name] for name in names), self._batches], dtype=torch.float64)
+        totals = summed_over_processes(totals.to(self.device)).cpu()
+        train = {name: float(total / totals[-1]) for name, total in zip(names, totals, strict=False)}
         rates = {str(group["name"]): group["lr"] for group in self.optimizers().param_groups}  # type: ignore[union-attr]
         matrix = self.method.matrices().get("class_transition")
         record: dict[str, Any] = {
@@ -177,8 +192,11 @@ class Engine(lit.LightningModule):
         self.log_dict({f"train/{name}": value for name, value in train.items()}, logger=True)
         if "val" in record:
             self.log("val/loss", record["val"]["loss"], logger=True)
-        if "looking_only" in record:
-            self.log("looking_only/jac", record["looking_only"]["jac"] or 0.0, logger=True)
+        if record.get("looking_only", {}).get("jac") is not None:
+            self.log("looking_only/jac", record["looking_only"]["jac"], logger=True)
+        self.log_dict({f"learning_rate/{name}": value for name, value in rates.items()}, logger=True)
+        for index, value in enumerate(record["transition_diagonal"] or ()):
+            self.log(f"transition_diagonal/{index}", value, logger=True)
 
     @torch.inference_mode()
     def _validate(self) -> dict[str, Any]:
@@ -297,20 +315,21 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     config = config.resolved()
     torch_threads(config.threads)
     dataset = open_dataset(config.data)
-    first = (
-        getattr(rank_zero_only, "rank", None) or 0
-    ) == 0  # as torchrun, SLURM or Lightning's own launcher number the processes
+    # As torchrun, SLURM or Lightning's own launcher number the processes.
+    first = (getattr(rank_zero_only, "rank", None) or 0) == 0
     torch.manual_seed(config.seed)
     method = build_method(config, num_classes=dataset.labels.num_classes, channels=dataset.channels)
-    if first:
-        check(dataset)
-        _prepare_folder(out, config, resume=resume)
     _quieten_lightning()
     # A bar in a log file is noise; a line per epoch is not.
     engine = Engine(method, config, dataset)
     writer = RunWriter(out, config, log_lines=progress and not sys.stderr.isatty())
     trainer = _trainer(config, out, writer, progress=progress)
-    checkpoint = str(writer.last) if resume and writer.last.is_file() else None
+    if first:  # everything that can be wrong is found before anything is written
+        check(dataset)
+        noise_info(dataset)
+        engine.try_one_image()
+        _prepare_folder(out, config, resume=resume)
+    checkpoint = _checkpoint_to_resume(writer.last, engine) if resume else None
     if config.compile:
         method.model.compile()
     started, clock = datetime.now(UTC), time.perf_counter()
@@ -351,13 +370,41 @@ def read_metrics(out: Path) -> list[dict[str, Any]]:
     path = out / "metrics.jsonl"
     if not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:  # cut off by a kill or a full disk: the epoch has no checkpoint either
+            break
+    return found
 
 
 def noise_info(dataset: Dataset) -> dict[str, Any]:
     """What `jcas corrupt` wrote about the noise of a dataset, empty if it did not make it."""
     path = dataset.root / "noise.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: must hold a mapping, got {type(found).__name__}")
+    return found
+
+
+def _checkpoint_to_resume(path: Path, engine: Engine) -> str | None:
+    """The checkpoint of a run that was stopped, checked to be whole and of this method; None if it wrote none yet."""
+    if not path.is_file():
+        return None
+    try:
+        stored = torch.load(path, map_location="cpu", weights_only=True)
+        names, own = stored["state_dict"].keys(), engine.state_dict().keys()
+    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: damaged checkpoint ({type(error).__name__}); cannot resume") from None
+    if names != own:
+        raise ValueError(f"{path}: checkpoint of another version of the method; cannot resume")
+    return str(path)
 
 
 def _finish(engine: Engine, writer: RunWriter, out: Path, about: dict[str, Any]) -> dict[str, Any]:
@@ -365,7 +412,7 @@ def _finish(engine: Engine, writer: RunWriter, out: Path, about: dict[str, Any])
     config, dataset, method = engine.config, engine.dataset, engine.method.to(engine.device)
     split = "test" if dataset.split("test") else "val"
     if not dataset.split(split):
-        raise TrainingError(f"{dataset.root}: no test or val images to evaluate on; the model is in checkpoints/")
+        print(f"jcas: {dataset.root} has no test or val images: the model is not evaluated", file=sys.stderr)
     noise = noise_info(dataset)
     last_scores, last_masks = score(method, dataset, split, config)
     last_tables = last_scores.compute()
@@ -377,7 +424,7 @@ def _finish(engine: Engine, writer: RunWriter, out: Path, about: dict[str, Any])
         scores, masks = score(method, dataset, split, config)
     else:
         scores, masks = last_scores, last_masks
-    write_model(out, method, config, dataset.labels, dataset.channels)
+    write_model(out, method, config, dataset)
     write_json(out / "transition.json", transition_table(method.matrices(), noise))
     write_masks(out / "masks", dataset.split(split), masks)
     write_gallery(out, dataset, dataset.split(split), masks, scores)
@@ -400,7 +447,7 @@ def _finish(engine: Engine, writer: RunWriter, out: Path, about: dict[str, Any])
         "selection": "last" if config.selection == "last" or not dataset.split("val") else config.selection,
         "selected_epoch": writer.best_epoch,
         "last_epoch": {"epoch": config.epochs, "dice": last_tables["dice"], "jac": last_tables["jac"]},
-        "peak_memory_mb": _peak_memory_mb(),
+        "peak_memory_mb": _peak_memory_mb(engine.device),
         **about,
     }
 
@@ -413,6 +460,15 @@ def _trainer(config: Config, out: Path, writer: RunWriter, *, progress: bool) ->
     parallel = config.devices > 1 or config.nodes > 1 or "WORLD_SIZE" in os.environ
     # A matrix or a feature head that the warm-up does not touch has no gradient in those steps.
     strategy = DDPStrategy(find_unused_parameters=True) if parallel else "auto"
+    try:
+        return _make_trainer(config, out, callbacks, strategy, bar=bar)
+    except MisconfigurationException as error:
+        raise TrainingError(f"device {config.device!r}: {' '.join(str(error).split())}") from None
+
+
+def _make_trainer(
+    config: Config, out: Path, callbacks: list[Callback], strategy: DDPStrategy | str, *, bar: bool
+) -> lit.Trainer:
     return lit.Trainer(
         accelerator=config.device,
         devices=config.devices,
@@ -457,9 +513,13 @@ def _link(source: Path, target: Path) -> None:
     os.replace(temporary, target)
 
 
-def _peak_memory_mb() -> float:
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**20
+def _peak_memory_mb(device: torch.device) -> float | None:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 

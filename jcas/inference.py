@@ -20,6 +20,9 @@ from jcas.metrics import SegmentationScores
 LARGEST_WHOLE = 1024
 """Images that no config resizes and that are larger than this on a side go through in windows."""
 
+SMALLEST = 32
+"""Below this side no network of ours works."""
+
 WINDOW, OVERLAP = (512, 512), 0.25
 
 
@@ -33,12 +36,16 @@ def probabilities(method: Method, image: Tensor, config: Config) -> Tensor:  # (
     device = next(method.parameters()).device
     prepared = image if config.size is None else resize_image(image, config.size)
     window = config.crop or (WINDOW if max(prepared.shape[1:]) > LARGEST_WHOLE else None)
-    batch = prepared[None].to(device)
+    # Networks need a few pixels: smaller images get a border of their own edge, which is cut off again.
+    missing = [max(0, SMALLEST - side) for side in prepared.shape[1:]]
+    padded = functional.pad(prepared[None], (0, missing[1], 0, missing[0]), mode="replicate")
+    batch = padded.to(device)
     if window is not None and any(side > limit for side, limit in zip(prepared.shape[1:], window, strict=True)):
         probs = sliding_window_inference(batch, window, 4, method.predict, overlap=OVERLAP, mode="gaussian")
         assert isinstance(probs, Tensor)
     else:
         probs = method.predict(batch)
+    probs = probs[:, :, : prepared.shape[1], : prepared.shape[2]]
     if probs.shape[2:] != image.shape[1:]:
         probs = functional.interpolate(probs, size=tuple(image.shape[1:]), mode="bilinear", align_corners=False)
     return probs[0].float().cpu()

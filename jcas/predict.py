@@ -23,10 +23,11 @@ def predict_files(
 ) -> int:
     """Predict every image and return how many masks were written (a volume counts once).
 
-    Images are checked before the first mask is written, so that a wrong channel count leaves nothing behind.
+    Every image is read before the first mask is written: a damaged one, one with the wrong number of channels, or an
+    ``out`` that would overwrite an image leaves nothing behind.
     """
     images = find_images(sources)
-    _expect_channels(run, images)
+    _check_images(run, images, out)
     run.method.eval()
     for folder in (out, out / "overlays" if overlays else out, out / "probabilities" if probabilities else out):
         folder.mkdir(parents=True, exist_ok=True)
@@ -36,7 +37,7 @@ def predict_files(
         slices = range(files.slice_count(path)) if volume else [None]
         masks = []
         for index in slices:
-            image = files.read_image(path, slice_index=index)
+            image = files.read_image(path, slice_index=index, intensity=run.intensity)
             probs = predict_one(run.method, image, run.config)
             mask = probs.argmax(0).to(torch.uint8)
             masks.append(mask)
@@ -45,10 +46,7 @@ def predict_files(
                 overlay(image, mask, run.labels.colours).save(out / "overlays" / f"{name}{suffix}.png")
             if probabilities:
                 np.save(out / "probabilities" / f"{name}{suffix}.npy", probs.half().numpy())
-        if volume:
-            files.write_mask(out / path.name, torch.stack(masks, dim=-1), like=path)
-        else:
-            files.write_mask(out / f"{name}.png", masks[0])
+        files.write_mask(_target(path, out), torch.stack(masks, dim=-1) if volume else masks[0], like=path)
     return len(images)
 
 
@@ -85,8 +83,17 @@ def mask_predictor(run: Run, dataset: Dataset) -> Callable[[Tensor], NDArray[np.
     return predict
 
 
-def _expect_channels(run: Run, images: Sequence[Path]) -> None:
+def _target(image: Path, out: Path) -> Path:
+    """Where the mask of an image goes: a volume under its own name, a picture as PNG."""
+    return out / (image.name if files.is_volume(image) else f"{files.stem(image)}.png")
+
+
+def _check_images(run: Run, images: Sequence[Path], out: Path) -> None:
+    sources = {path.resolve() for path in images}
     for path in images:
+        if _target(path, out).resolve() in sources:
+            raise ValueError(f"the mask of {path} would overwrite an image in {out}: choose another --out")
         channels = files.image_channels(path)
         if channels != run.channels:
             raise ValueError(f"{path}: {channels} channels, but {run.path} was trained on {run.channels}")
+        files.read_image(path, slice_index=0 if files.is_volume(path) else None)

@@ -22,6 +22,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from jcas.config import Config, make_config
+from jcas.data import Dataset
 from jcas.methods import Method, check_options, method_class
 from jcas.models import build_model
 from jcas.schema import LabelSpace
@@ -41,6 +42,7 @@ class Run:
     labels: LabelSpace
     channels: int
     method: Method
+    intensity: tuple[float, float] | None = None  # stored values that become 0 and 1, where the dataset fixes them
 
 
 def build_method(config: Config, *, num_classes: int, channels: int) -> Method:
@@ -57,13 +59,14 @@ def build_method(config: Config, *, num_classes: int, channels: int) -> Method:
     return cls(model, num_classes, **config.options)
 
 
-def write_model(path: Path, method: Method, config: Config, labels: LabelSpace, channels: int) -> None:
+def write_model(path: Path, method: Method, config: Config, dataset: Dataset) -> None:
     """Weights, matrices and all that `read_run` needs, in one safetensors file."""
     metadata = {
         "format": FORMAT,
         "config": config.model_dump_json(),
-        "labels": json.dumps(asdict(labels)),
-        "channels": str(channels),
+        "labels": json.dumps(asdict(dataset.labels)),
+        "channels": str(dataset.channels),
+        "intensity": json.dumps(dataset.intensity),
     }
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in method.state_dict().items()}
     write_bytes(path / MODEL_FILE, save(state, metadata=metadata))
@@ -84,15 +87,32 @@ def read_run(path: Path) -> Run:
         raise ValueError(
             f"{path}: run folder of another version (format {metadata.get('format')!r}, this one reads {FORMAT!r})"
         )
-    config = make_config(json.loads(metadata["config"]), source=str(file))
-    stored_labels = json.loads(metadata["labels"])
-    labels = LabelSpace(names=tuple(stored_labels["names"]), colours=tuple(tuple(c) for c in stored_labels["colours"]))
-    channels = int(metadata["channels"])
-    # Weights come from the file: never fetch ImageNet ones to overwrite them.
-    untrained = config.model_copy(update={"pretrained": False})
-    method = build_method(untrained, num_classes=labels.num_classes, channels=channels)
-    method.load_state_dict(state)
-    return Run(path, config, labels, channels, method.eval())
+    try:
+        config = make_config(json.loads(metadata["config"]), source=str(file))
+        stored_labels = json.loads(metadata["labels"])
+        colours = tuple(tuple(colour) for colour in stored_labels["colours"])
+        labels = LabelSpace(names=tuple(stored_labels["names"]), colours=colours)
+        channels, intensity = int(metadata["channels"]), json.loads(metadata["intensity"])
+        # Weights come from the file: never fetch ImageNet ones to overwrite them.
+        untrained = config.model_copy(update={"pretrained": False})
+        method = build_method(untrained, num_classes=labels.num_classes, channels=channels)
+        method.load_state_dict(state)
+    except (KeyError, TypeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{path}: run folder of another version ({reason})") from None
+    return Run(path, config, labels, channels, method.eval(), tuple(intensity) if intensity else None)
+
+
+def device_named(name: str) -> torch.device:
+    """``cpu``, ``gpu``, ``mps``, or with ``auto`` the best that is there."""
+    there = {"gpu": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(kind for kind, exists in there.items() if exists)
+    if name not in there:
+        raise ValueError(f"unknown device {name!r}, choose one of auto, {', '.join(there)}")
+    if not there[name]:
+        raise ValueError(f"no device {name!r} on this machine")
+    return torch.device("cuda" if name == "gpu" else name)
 
 
 def write_json(path: Path, value: Any) -> None:

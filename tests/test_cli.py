@@ -137,6 +137,106 @@ def train_on(folder: Path, out: Path, capsys, *more: object) -> tuple[int, str, 
     return jcas("train", folder, *flags, capsys=capsys)
 
 
+def test_predict_never_overwrites_an_image(run, broken, capsys):
+    before = first(broken, "images").read_bytes()
+    result = jcas("predict", run, broken / "images", "--out", broken / "images", capsys=capsys)
+    expect_one_line(result, "would overwrite")
+    assert first(broken, "images").read_bytes() == before
+
+
+def test_predict_reads_every_image_before_it_writes(run, broken, tmp_path, capsys):
+    last = sorted((broken / "images").iterdir())[-1]
+    content = last.read_bytes()
+    last.unlink()
+    last.write_bytes(content[: len(content) // 2])
+    expect_one_line(jcas("predict", run, broken / "images", "--out", tmp_path / "out", capsys=capsys), last.name)
+    assert not (tmp_path / "out").exists()
+
+
+def test_predict_takes_images_smaller_than_the_network_likes(run, tmp_path, capsys):
+    Image.fromarray(np.full((9, 50, 3), 90, np.uint8)).save(tmp_path / "thin.png")
+    code, _, err = jcas("predict", run, tmp_path / "thin.png", "--out", tmp_path / "out", capsys=capsys)
+    assert code == 0, err
+    assert read_mask(tmp_path / "out" / "thin.png").shape == (9, 50)
+
+
+def test_fixed_intensity_holds_in_prediction_too(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    for kind in ("images", "masks"):
+        (tmp_path / "data" / kind).mkdir(parents=True)
+        for number in range(8):
+            pixels = rng.integers(0, 4000, (40, 40)).astype(np.uint16)
+            Image.fromarray(pixels if kind == "images" else (pixels > 2000).astype(np.uint8)).save(
+                tmp_path / "data" / kind / f"{number}.png"
+            )
+    (tmp_path / "data" / "dataset.yaml").write_text("classes: [background, bright]\nintensity: [0, 16000]\n")
+    flags = ("--method", "baseline", "--epochs", 1, "--threads", 1, "--out", tmp_path / "run")
+    assert jcas("train", tmp_path / "data", *flags, capsys=capsys)[0] == 0
+    images = tmp_path / "data" / "images"
+    assert jcas("predict", tmp_path / "run", images, "--out", tmp_path / "out", capsys=capsys)[0] == 0
+    for mask in (tmp_path / "run" / "masks").glob("*.png"):
+        assert torch.equal(read_mask(mask), read_mask(tmp_path / "out" / mask.name))
+
+
+def test_a_dataset_without_val_and_test_still_gives_a_model(broken, tmp_path, capsys):
+    names = [path.stem for path in sorted((broken / "images").iterdir())]
+    (broken / "split.csv").write_text("name,split\n" + "".join(f"{name},train\n" for name in names))
+    code, _, err = train_on(broken, tmp_path / "run", capsys)
+    assert code == 0 and "not evaluated" in err, err
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["jac"]["mean"] is None and results["selection"] == "last"
+    code, _, err = jcas("predict", tmp_path / "run", broken / "images", "--out", tmp_path / "masks", capsys=capsys)
+    assert code == 0, err
+
+
+def test_true_matrices_of_pixels_and_pairs_are_kept(truth, tmp_path, capsys):
+    corrupt = ("corrupt", truth, "--noise", "symmetric", "--set", "rate=0.4", "--out", tmp_path / "noisy")
+    assert jcas(*corrupt, capsys=capsys)[0] == 0
+    assert train_on(tmp_path / "noisy", tmp_path / "run", capsys)[0] == 0
+    transition = json.loads((tmp_path / "run" / "transition.json").read_text())
+    same = transition["true_affinity_transition"][1][1]
+    assert same == pytest.approx(0.6**2 + 3 * (0.4 / 3) ** 2, abs=0.02)  # sum of squares of a row of T
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (("--size", 8, 8), "32"),
+        (("--size", 0, 0), "size"),
+        (("--crop", 0, 0), "crop"),
+        (("--labels", "clean"), "clean"),
+    ],
+)
+def test_settings_that_cannot_work_leave_no_folder(truth, tmp_path, capsys, flags, word):
+    expect_one_line(train_on(truth, tmp_path / "run", capsys, *flags), word)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a device that must not be there")
+def test_a_device_that_is_not_there(truth, run, tmp_path, capsys):
+    expect_one_line(train_on(truth, tmp_path / "run", capsys, "--device", "gpu"), "gpu")
+    assert not (tmp_path / "run").exists()
+    expect_one_line(jcas("evaluate", run, "--device", "gpu", capsys=capsys), "gpu")
+
+
+@pytest.mark.parametrize("option", ["warmup=abc", "warmup=1.5", "intra=maybe", "volume_weight=x", "volume_weight=NaN"])
+def test_options_of_the_wrong_type(truth, tmp_path, capsys, option):
+    result = jcas("train", truth, "--method", "jcas", "--set", option, "--out", tmp_path / "run", capsys=capsys)
+    expect_one_line(result, option.split("=")[0])
+    assert not (tmp_path / "run").exists()
+
+
+def test_corrupt_refuses_to_write_into_the_dataset(broken, capsys):
+    out = broken / "masks" / "noisy"
+    expect_one_line(jcas("corrupt", broken, "--noise", "ellipse", "--out", out, capsys=capsys), "inside the dataset")
+
+
+def test_surface_scores_are_shown(run, capsys):
+    code, out, err = jcas("evaluate", run, "--surface", capsys=capsys)
+    assert code == 0, err
+    assert "HD95" in out and "hd95" in out and "nsd" in out
+
+
 def test_missing_folder(tmp_path, capsys):
     expect_one_line(train_on(tmp_path / "nowhere", tmp_path / "run", capsys), "nowhere")
     assert not (tmp_path / "run").exists()
@@ -199,6 +299,9 @@ def test_run_folder_of_another_version(run, tmp_path, capsys):
         state = {key: stored.get_tensor(key) for key in stored.keys()}
     save_file(state, old / "model.safetensors", metadata={**metadata, "format": "0"})
     expect_one_line(jcas("evaluate", old, capsys=capsys), "old", "another version", "'0'", "'1'")
+    state.pop(next(iter(state)))
+    save_file(state, old / "model.safetensors", metadata=metadata)
+    expect_one_line(jcas("evaluate", old, capsys=capsys), "another version")
     (old / "model.safetensors").write_bytes(b"junk")
     expect_one_line(jcas("evaluate", old, capsys=capsys), "model.safetensors", "damaged")
     expect_one_line(jcas("evaluate", tmp_path / "none", capsys=capsys), "not a finished run folder")
@@ -234,7 +337,8 @@ def test_a_run_folder_is_never_overwritten(truth, run, tmp_path, capsys):
     expect_one_line(train_on(truth, run, capsys), "not empty", "--resume")
     assert (run / "results.json").read_bytes() == before
     expect_one_line(jcas("train", "--resume", "--out", tmp_path / "no", capsys=capsys), "nothing to resume")
-    expect_one_line(jcas("train", "--resume", "--out", run, "--epochs", 9, capsys=capsys), "--epochs")
+    for flags in (("--epochs", 9), ("--set", "warmup=0"), ("--config", "x.yaml")):
+        expect_one_line(jcas("train", "--resume", "--out", run, *flags, capsys=capsys), flags[0])
 
 
 @pytest.mark.parametrize(

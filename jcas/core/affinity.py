@@ -34,7 +34,7 @@ class Affinity:
             flat = features.flatten(2)
             if flat.dtype in (torch.float16, torch.bfloat16):
                 flat = flat.float()
-            self.unit = _NonNegativeUnit.apply(flat)  # (B, d, n)
+            self.unit, _ = _NonNegativeUnit.apply(flat)  # (B, d, n)
 
     @property
     def has_features(self) -> Tensor:  # (B, 1, n) bool
@@ -94,6 +94,7 @@ class Affinity:
         return self.unit.transpose(1, 2) @ self.unit
 
     def _flat(self, values: Tensor) -> Tensor:
+        check_maps(values, "values")
         if values.ndim < 3 or values.shape[2:] != self.spatial:
             raise ValueError(
                 f"values must have shape (batch, channels, {', '.join(map(str, self.spatial))}) like the features, "
@@ -116,23 +117,28 @@ class Affinity:
 class _NonNegativeUnit(torch.autograd.Function):
     r"""max(f, 0) / ||max(f, 0)|| along the channels, 0 where that is 0/0: keeps one map for the backward pass.
 
-    With unit vector u and norm r the gradient is :math:`[f > 0]\,(g - u\,(u \cdot g)) / r`.
+    With unit vector u and norm r the gradient is :math:`[f > 0]\,(g - u\,(u \cdot g)) / r`. The norm is an output too,
+    so that a second derivative sees that it depends on f. Features are scaled by their largest channel first: squares
+    of very large or very small numbers leave the range of float32.
     """
 
     @staticmethod
-    def forward(ctx: Any, flat: Tensor) -> Tensor:  # (B, d, n)
+    def forward(ctx: Any, flat: Tensor) -> tuple[Tensor, Tensor]:  # (B, d, n) -> (B, d, n), (B, 1, n)
         unit = flat.relu()
-        norm = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
-        scale = _inverse(norm)
-        unit.mul_(scale)
-        ctx.save_for_backward(unit, scale)
-        return unit
+        largest = unit.amax(1, keepdim=True)
+        unit.mul_(_inverse(largest))
+        relative = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
+        unit.mul_(_inverse(relative))
+        norm = relative.mul_(largest)
+        ctx.save_for_backward(unit, norm)
+        return unit, norm
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        unit, scale = ctx.saved_tensors
+        unit, norm = ctx.saved_tensors
         along = (unit * gradients[0]).sum(1, keepdim=True)
-        return torch.where(unit > 0, (gradients[0] - unit * along) * scale, 0)
+        gradient = (gradients[0] - unit * along) * _inverse(norm) + unit * gradients[1]
+        return torch.where(unit > 0, gradient, 0)
 
 
 def _inverse(sums: Tensor) -> Tensor:

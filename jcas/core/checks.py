@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 IGNORE = 255
-_ROW_TOLERANCE = 1e-4  # float32 rows of softmax or division sum to 1 within about 1e-6
+_ROW_TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 4e-2}
+_FULL_TOLERANCE = 1e-4  # float32 rows of softmax or division sum to 1 within about 1e-6
 
 
 def check_rate(rate: float) -> None:
@@ -17,7 +18,7 @@ def check_rate(rate: float) -> None:
 
 def check_num_classes(num_classes: int) -> None:
     """Noise between classes needs two of them."""
-    if num_classes < 2:
+    if not isinstance(num_classes, int) or num_classes < 2:
         raise ValueError(f"num_classes must be at least 2, got {num_classes}")
 
 
@@ -35,11 +36,13 @@ def check_square(matrix: Tensor, name: str) -> None:
 def check_transition(transition: Tensor, name: str = "transition", *, num_classes: int | None = None) -> None:
     """A row-stochastic matrix, of a given size if one is given."""
     check_square(transition, name)
+    if not transition.is_floating_point():
+        raise ValueError(f"{name} must be floating point, got dtype {transition.dtype}")
     if num_classes is not None and transition.shape[0] != num_classes:
         raise ValueError(f"{name} must be {num_classes} x {num_classes}, got shape {tuple(transition.shape)}")
     sums = transition.detach().double().sum(1)
     worst = int((sums - 1).abs().argmax())
-    if abs(sums[worst].item() - 1) > _ROW_TOLERANCE:
+    if abs(sums[worst].item() - 1) > _ROW_TOLERANCE.get(transition.dtype, _FULL_TOLERANCE):
         raise ValueError(f"rows of {name} must sum to 1, row {worst} sums to {sums[worst].item():.6g}")
 
 
@@ -52,24 +55,39 @@ def check_prior(prior: Tensor, num_classes: int) -> None:
         raise ValueError(f"prior must be non-negative, finite and not all zero, got {values.tolist()}")
 
 
-def check_labels(noisy: Tensor, shape: torch.Size, name: str = "noisy", *, num_classes: int = IGNORE) -> None:
-    """Integer labels of a given shape, each a class or 255 = ignore."""
+def as_labels(noisy: Tensor, shape: torch.Size, name: str = "noisy", *, num_classes: int = IGNORE) -> Tensor:
+    """The labels as int64, after making sure that each is a class or 255 = ignore and that the shape is right."""
     if noisy.shape != shape:
         raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(noisy.shape)}")
     if noisy.is_floating_point() or noisy.is_complex() or noisy.dtype == torch.bool:
         raise ValueError(f"{name} must hold integers, got dtype {noisy.dtype}")
-    bad = ((noisy < 0) | (noisy >= num_classes)) & (noisy != IGNORE)
+    labels = noisy.long()
+    bad = ((labels < 0) | (labels >= num_classes)) & (labels != IGNORE)
     if bool(bad.any()):
-        value = int(noisy[bad][0])
+        value = int(labels[bad][0])
         raise ValueError(f"{name} holds label {value}, allowed are 0..{num_classes - 1} and {IGNORE} (ignore)")
+    return labels
+
+
+def check_probabilities(probs: Tensor) -> None:
+    """Maps (B, C, *spatial) whose channels are distributions: catches logits that were passed by mistake."""
+    check_maps(probs, "probs")
+    values = probs.detach()
+    if bool((values < -1e-4).any()):
+        raise ValueError(f"probs must not be negative (are these logits?), the smallest is {values.min().item():.6g}")
+    sums = values.float().sum(1)
+    worst = sums.flatten()[(sums - 1).abs().argmax()].item()
+    if abs(worst - 1) > 0.05:
+        raise ValueError(f"probs must sum to 1 over the classes (are these logits?), one pixel sums to {worst:.6g}")
 
 
 def check_weight(weight: Tensor, shape: torch.Size, name: str = "weight") -> None:
     """Per-pixel trust of a given shape: finite, not negative."""
     if weight.shape != shape:
         raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(weight.shape)}")
-    if not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()):
-        raise ValueError(f"{name} must be finite and not negative, its smallest value is {weight.min().item()}")
+    bad = ~torch.isfinite(weight) | (weight < 0)
+    if bool(bad.any()):
+        raise ValueError(f"{name} must be finite and not negative, it holds {weight[bad][0].item()}")
 
 
 def check_maps(maps: Tensor, name: str) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from jcas.core.checks import IGNORE, check_labels, check_num_classes
+from jcas.core.checks import IGNORE, as_labels, check_num_classes, check_weight
 
 
 def confusion_counts(
     believed: Tensor,  # (B, *spatial) classes that a model believes in
     noisy: Tensor,  # (B, *spatial) observed labels, 255 = ignore
     num_classes: int,
+    *,
+    weight: Tensor | None = None,  # (B, *spatial) trust in each pixel
 ) -> Tensor:  # (B, C, C) float64
-    r"""Pixels of each image by believed class m (row) and observed label n (column).
+    r"""Pixels (or their summed weights) of each image by believed class m (row) and observed label n (column).
 
     Summed over images and row-normalised (`from_counts`) this estimates T_C: unlike a matrix learned by gradient it has
     no weight to choose and cannot run away from the model's own predictions.
@@ -23,13 +25,17 @@ def confusion_counts(
              [0., 0.]]], dtype=torch.float64)
     """
     check_num_classes(num_classes)
-    check_labels(believed, noisy.shape, "believed", num_classes=num_classes)
-    check_labels(noisy, believed.shape, num_classes=num_classes)
+    believed = as_labels(believed, noisy.shape, "believed", num_classes=num_classes)
+    noisy = as_labels(noisy, believed.shape, num_classes=num_classes)
     batch, cells = len(believed), num_classes * num_classes
     valid = ((noisy != IGNORE) & (believed != IGNORE)).flatten(1)
-    cell = believed.flatten(1).long() * num_classes + noisy.flatten(1).long()
-    cell = cell + cells * torch.arange(batch, device=cell.device)[:, None]
-    counts = torch.bincount(cell[valid], minlength=batch * cells)
+    cell = believed.flatten(1) * num_classes + noisy.flatten(1)
+    cell = (cell + cells * torch.arange(batch, device=cell.device)[:, None])[valid]
+    trust = None
+    if weight is not None:
+        check_weight(weight, noisy.shape)
+        trust = weight.flatten(1)[valid].double()
+    counts = torch.bincount(cell, weights=trust, minlength=batch * cells)
     return counts.view(batch, num_classes, num_classes).double()
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from jcas.core.affinity import Affinity
-from jcas.core.checks import IGNORE, check_labels, check_maps, check_transition, check_weight
+from jcas.core.checks import IGNORE, as_labels, check_probabilities, check_transition, check_weight
 from jcas.core.pairs import PROBABILITY_FLOOR, PairwiseLogLoss
 
 
@@ -15,7 +15,7 @@ def corrected_cross_entropy(
     noisy: Tensor,  # (B, *spatial)    observed labels, 255 = ignore
     transition: Tensor,  # (C, C)      T[m, n] = p(noisy = n | clean = m)
     *,
-    weight: Tensor | None = None,  # (B, *spatial) trust in each pixel
+    weight: Tensor | None = None,  # (B, *spatial) trust in each pixel, a constant
 ) -> Tensor:  # ()
     r"""Cross-entropy between the noisy labels and the predictions carried through the noise.
 
@@ -29,23 +29,23 @@ def corrected_cross_entropy(
     >>> corrected_cross_entropy(probs, torch.zeros(1, 1, 1, dtype=torch.long), T)
     tensor(0.2877)
     """
-    check_maps(probs, "probs")
+    check_probabilities(probs)
     num_classes = probs.shape[1]
     check_transition(transition, num_classes=num_classes)
-    check_labels(noisy, probs.shape[:1] + probs.shape[2:], num_classes=num_classes)
+    noisy = as_labels(noisy, probs.shape[:1] + probs.shape[2:], num_classes=num_classes)
     valid = noisy != IGNORE
     with torch.autocast(probs.device.type, enabled=False):
         if probs.dtype in (torch.float16, torch.bfloat16):
             probs = probs.float()
         noisy_probs = transition.to(probs.dtype).t() @ probs.flatten(2)  # (B, C, n)
-        labels = noisy.where(valid, 0).long().flatten(1)[:, None]
+        labels = noisy.where(valid, 0).flatten(1)[:, None]
         observed = noisy_probs.gather(1, labels).view_as(valid)
         loss = -observed.clamp_min(PROBABILITY_FLOOR).log()
         if weight is None:
             trust = valid.to(loss.dtype)
         else:
             check_weight(weight, noisy.shape)
-            trust = weight.to(loss.dtype) * valid
+            trust = weight.detach().to(loss.dtype) * valid
         total = trust.sum()
         return (loss * trust).sum() / total.where(total > 0, 1)
 
@@ -56,7 +56,7 @@ def corrected_affinity_loss(
     noisy: Tensor,  # (B, *spatial) observed labels on the affinity grid, 255 = ignore
     affinity_transition: Tensor,  # (2, 2) T_A, index 0 = different, 1 = same; I = uncorrected
     *,
-    weight: Tensor | None = None,  # (B, *spatial) trust in each pixel; a pair counts with the product
+    weight: Tensor | None = None,  # (B, *spatial) trust in each pixel, a constant; a pair counts with the product
     max_pairs: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:  # ()
@@ -81,14 +81,13 @@ def corrected_affinity_loss(
     tensor(0.6140)
     """
     check_transition(affinity_transition, "affinity_transition", num_classes=2)
-    check_labels(noisy, affinity.unit.shape[:1] + affinity.spatial)
-    labels = noisy.flatten(1)
+    labels = as_labels(noisy, affinity.unit.shape[:1] + affinity.spatial).flatten(1)
     trust = (labels != IGNORE).to(affinity.unit.dtype)
     if weight is not None:
         check_weight(weight, noisy.shape)
-        trust = trust * weight.flatten(1).to(trust.dtype)
-    if max_pairs is not None and max_pairs < 1:
-        raise ValueError(f"max_pairs must be at least 1, got {max_pairs}")
+        trust = trust * weight.detach().flatten(1).to(trust.dtype)
+    if max_pairs is not None and (not isinstance(max_pairs, int) or max_pairs < 1):
+        raise ValueError(f"max_pairs must be a whole number of at least 1, got {max_pairs}")
     with torch.autocast(affinity.unit.device.type, enabled=False):
         pair_transition = affinity_transition.to(affinity.unit.dtype)
         if max_pairs is None or len(labels) * labels.shape[1] ** 2 <= max_pairs:
@@ -118,7 +117,7 @@ def _sampled_pair_loss(
         return loss.to(unit.dtype)
     side = max(1, int((max_pairs / len(used)) ** 0.5))
     for image in used:
-        rows, columns = torch.multinomial(trust[image].expand(2, -1), side, replacement=True, generator=generator)
+        rows, columns = _draw(trust[image], 2 * side, generator).view(2, side)
         cosine = unit[image].index_select(1, rows).t() @ unit[image].index_select(1, columns)
         same = labels[image][rows][:, None] == labels[image][columns][None]
         offset = torch.where(same, pair_transition[0, 1], pair_transition[0, 0])
@@ -128,3 +127,10 @@ def _sampled_pair_loss(
         observed = (offset + slope * cosine).clamp_min(PROBABILITY_FLOOR)
         loss = loss - image_weight[image] / total * observed.log().mean(dtype=torch.float64)
     return loss.to(unit.dtype)
+
+
+def _draw(weight: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """Indices drawn with replacement in proportion to their weight; `torch.multinomial` takes only 2^24 of them."""
+    cumulative = weight.double().cumsum(0)
+    points = torch.rand(count, generator=generator, device=weight.device, dtype=torch.float64) * cumulative[-1]
+    return torch.searchsorted(cumulative, points, right=True).clamp_max(len(weight) - 1)

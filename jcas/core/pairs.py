@@ -67,7 +67,7 @@ class PairwiseLogLoss(torch.autograd.Function):
             unit_gradient[image].index_copy_(1, kept, (pull * pixels.weight[:, None]).t())
         if with_gradient:
             ctx.save_for_backward(unit_gradient, table_gradient.to(pair_transition.dtype), unit, pair_transition)
-        return (value * scale).to(unit.dtype)
+        return (value * scale).clamp_min(0).to(unit.dtype)  # a cosine of 1 + rounding has a positive logarithm
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:

@@ -41,6 +41,8 @@ def volume(transition: Tensor) -> Tensor:  # (C, C) -> ()
     tensor(-0.6931)
     """
     check_square(transition, "transition")
+    if transition.dtype in (torch.float16, torch.bfloat16):
+        transition = transition.float()
     return torch.linalg.slogdet(transition).logabsdet
 
 

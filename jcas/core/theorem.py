@@ -29,8 +29,7 @@ def class_to_affinity(
     """
     check_transition(transition)
     check_prior(prior, len(transition))
-    share = prior.to(transition.dtype)
-    share = share / share.sum()
+    share, transition = _shares(prior, transition)
     flow = share[:, None] * transition  # flow[m, n] = p(clean = m, noisy = n)
     same_pairs = share.square().sum()
     different_pairs = _sum_of_cross_products(share)
@@ -51,8 +50,8 @@ def class_noise_rate(transition: Tensor, prior: Tensor) -> Tensor:
     """
     check_transition(transition)
     check_prior(prior, len(transition))
-    share = prior.to(transition.dtype)
-    return (share / share.sum() * (1 - transition.diagonal())).sum()
+    share, transition = _shares(prior, transition)
+    return (share * (1 - transition.diagonal())).sum()
 
 
 def affinity_noise_rate(transition: Tensor, prior: Tensor) -> Tensor:
@@ -68,9 +67,16 @@ def affinity_noise_rate(transition: Tensor, prior: Tensor) -> Tensor:
     0.42
     """
     pairs = class_to_affinity(transition, prior)
-    share = prior.to(transition.dtype)
-    same = (share / share.sum()).square().sum()
+    same = _shares(prior, transition)[0].square().sum()
     return same * pairs[1, 0] + (1 - same) * pairs[0, 1]
+
+
+def _shares(prior: Tensor, transition: Tensor) -> tuple[Tensor, Tensor]:
+    """The prior as proportions, and the matrix, in one precision of float32 or more."""
+    if transition.dtype in (torch.float16, torch.bfloat16):
+        transition = transition.float()
+    scaled = prior.to(transition.dtype) / prior.detach().max().to(transition.dtype)  # counts may be huge
+    return scaled / scaled.sum(), transition
 
 
 def _sum_of_cross_products(rows: Tensor) -> Tensor:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from jcas.methods.adele import ADELE
 from jcas.methods.base import Method
@@ -88,17 +90,24 @@ def method_class(name: str) -> type[Method]:
 
 def method_options(name: str, options: Mapping[str, Any], *, epochs: int) -> dict[str, Any]:
     """All options of a run: those of the schedule, over them those of the variant, over them the given ones."""
-    check_options(name, options)
     of_variant = VARIANTS[name][1] if name in VARIANTS else {}
-    return {**method_class(name).schedule(epochs), **of_variant, **options}
+    return {**method_class(name).schedule(epochs), **of_variant, **check_options(name, options)}
 
 
-def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Every option must be a keyword of the method's constructor."""
-    parameters = inspect.signature(method_class(name).__init__).parameters
+def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as their types; each must be a keyword of the method's constructor and fit its annotation."""
+    constructor = method_class(name).__init__
+    parameters, hints = inspect.signature(constructor).parameters, get_type_hints(constructor)
     known = [key for key, parameter in parameters.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
-    for option in options:
+    checked = {}
+    for option, value in options.items():
         if option not in known:
             nearest = difflib.get_close_matches(option, known, n=1, cutoff=0.0)
             hint = f", did you mean {nearest[0]!r}?" if nearest else ": it has none"
             raise ValueError(f"method {name!r} has no option {option!r}{hint}")
+        adapter: TypeAdapter[Any] = TypeAdapter(hints.get(option, Any), config=ConfigDict(allow_inf_nan=False))
+        try:
+            checked[option] = adapter.validate_python(value)
+        except ValidationError as error:
+            raise ValueError(f"method {name!r}: {option}: {error.errors()[0]['msg']} (got {value!r})") from None
+    return checked

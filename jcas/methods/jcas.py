@@ -31,6 +31,8 @@ from jcas.methods.base import (
 )
 from jcas.schema import Batch, Output
 
+_RAREST = 1e-4  # least share that a counted matrix gives to a label
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -217,7 +219,9 @@ class JCAS(Method):
             return
         if not self.recipe.learned_matrices:
             self.prior.copy_(self.class_counts.sum(1) / self.class_counts.sum())
-            self.class_transition.copy_(from_counts(self.class_counts))
+            # No label is impossible: one that was never seen beside a class would cost -log(0) in validation.
+            rare = _RAREST * self.class_counts.sum(1, keepdim=True)
+            self.class_transition.copy_(from_counts(self.class_counts + rare))
             if self.consistency_weight:
                 self.pair_transition.copy_(class_to_affinity(self.class_transition, self.prior))
             else:
@@ -289,7 +293,9 @@ class JCAS(Method):
     def _count(self, logits: Tensor, batch: Batch) -> None:
         """Add this batch's predictions against its labels to the counts, over all processes."""
         believed = logits.argmax(1)
-        confusion = confusion_counts(believed, resized_labels(batch.noisy, believed.shape[1:]), self.num_classes)
+        size = believed.shape[1:]
+        weight = None if batch.weight is None else resized_labels(batch.weight, size)
+        confusion = confusion_counts(believed, resized_labels(batch.noisy, size), self.num_classes, weight=weight)
         self.class_counts += summed_over_processes(confusion.sum(0))
         self.pair_counts += summed_over_processes(pair_counts(confusion))
 

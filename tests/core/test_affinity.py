@@ -53,6 +53,22 @@ def test_operators_pass_gradcheck(cosine):
     assert torch.autograd.gradcheck(refined, (features.requires_grad_(), values.requires_grad_()))
 
 
+def test_operators_have_right_second_derivatives():
+    features = torch.rand(1, 2, 3, dtype=torch.float64) + 0.1
+    values = torch.randn(1, 2, 3, dtype=torch.float64)
+
+    def refined(features, values):
+        return refine(values, Affinity(features))
+
+    assert torch.autograd.gradgradcheck(refined, (features.requires_grad_(), values.requires_grad_()))
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_very_small_and_very_large_features_have_the_same_angles(scale):
+    features = torch.rand(1, 4, 6)
+    assert torch.allclose(Affinity(features * scale).to_dense(), Affinity(features).to_dense(), atol=1e-6)
+
+
 def test_to_dense_is_the_cosine_map():
     features = features_with_gaps(4, 5)
     assert torch.allclose(Affinity(features).to_dense(), dense_cosine(features), atol=1e-12)
@@ -132,5 +148,7 @@ def test_values_of_another_shape_are_named():
     affinity = Affinity(torch.rand(2, 3, 4, 5))
     with pytest.raises(ValueError, match=r"values must have shape \(batch, channels, 4, 5\).*got \(2, 3, 5, 4\)"):
         affinity.propagate(torch.rand(2, 3, 5, 4))
+    with pytest.raises(ValueError, match="values must be floating point"):
+        affinity.propagate(torch.ones(2, 3, 4, 5, dtype=torch.long))
     with pytest.raises(ValueError, match="values hold 1 images, the features 2"):
         refine(torch.rand(1, 3, 4, 5), affinity)

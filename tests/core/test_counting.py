@@ -34,6 +34,11 @@ def test_counting_the_truth_gives_the_matrix_of_the_noise():
     assert torch.allclose(counted, transition, atol=0.01)
 
 
+def test_weights_are_summed_instead_of_pixels():
+    believed, noisy, weight = torch.tensor([[0, 0, 1]]), torch.tensor([[0, 1, 1]]), torch.tensor([[0.5, 0.0, 2.0]])
+    assert confusion_counts(believed, noisy, 2, weight=weight).tolist() == [[[0.5, 0.0], [0.0, 2.0]]]
+
+
 def test_bad_arguments_are_named():
     labels = torch.zeros(1, 4, dtype=torch.long)
     with pytest.raises(ValueError, match="believed holds label 3"):

@@ -250,6 +250,32 @@ def test_a_second_derivative_is_refused_in_words():
         gradient.square().sum().backward()
 
 
+def test_the_sampled_form_has_a_second_derivative():
+    features = torch.rand(1, 3, 2, 2, dtype=torch.float64) + 0.1
+    noisy = torch.tensor([[[0, 1], [1, 0]]])
+
+    def loss(features):
+        generator = torch.Generator().manual_seed(4)
+        return corrected_affinity_loss(Affinity(features), noisy, PAIR_NOISE, max_pairs=9, generator=generator)
+
+    assert torch.autograd.gradgradcheck(loss, features.requires_grad_())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_labels_of_any_integer_type_are_read(dtype):
+    affinity, labels = Affinity(torch.rand(1, 3, 4, 4)), torch.randint(0, 3, (1, 4, 4))
+    expected = corrected_affinity_loss(affinity, labels, PAIR_NOISE)
+    assert torch.equal(corrected_affinity_loss(affinity, labels.to(dtype), PAIR_NOISE), expected)
+    probs = torch.rand(1, 3, 4, 4).softmax(1)
+    plain = corrected_cross_entropy(probs, labels, torch.eye(3))
+    assert torch.equal(corrected_cross_entropy(probs, labels.to(dtype), torch.eye(3)), plain)
+
+
+def test_the_loss_is_never_negative():
+    affinity = Affinity(torch.rand(1, 7, 1))
+    assert corrected_affinity_loss(affinity, torch.zeros(1, 1, dtype=torch.long), torch.eye(2)).item() >= 0
+
+
 def test_losses_work_under_autocast_and_a_compiled_model():
     torch.compiler.reset()
     model = torch.compile(torch.nn.Conv2d(3, 8, 3, padding=1), backend="aot_eager")
@@ -278,7 +304,8 @@ def test_losses_work_under_autocast_and_a_compiled_model():
         ({"affinity_transition": torch.full((2, 2), 0.4)}, "rows of affinity_transition must sum to 1"),
         ({"weight": torch.ones(1, 4)}, r"weight must have shape \(1, 4, 4\)"),
         ({"weight": torch.full((1, 4, 4), -1.0)}, "weight must be finite and not negative"),
-        ({"max_pairs": 0}, "max_pairs must be at least 1, got 0"),
+        ({"max_pairs": 0}, "max_pairs must be a whole number of at least 1, got 0"),
+        ({"max_pairs": 4.5}, "max_pairs must be a whole number of at least 1, got 4.5"),
     ],
 )
 def test_bad_arguments_of_the_affinity_loss_are_named(change, message):
@@ -293,6 +320,9 @@ def test_bad_arguments_of_the_affinity_loss_are_named(change, message):
         ({"noisy": torch.full((1, 4, 4), 3)}, r"noisy holds label 3, allowed are 0..2 and 255 \(ignore\)"),
         ({"transition": torch.eye(4)}, r"transition must be 3 x 3, got shape \(4, 4\)"),
         ({"probs": torch.full((1, 3, 4, 4), float("nan"))}, r"probs holds nan at index \(0, 0, 0, 0\)"),
+        ({"probs": torch.randn(1, 3, 4, 4)}, r"probs must not be negative \(are these logits\?\)"),
+        ({"probs": torch.rand(1, 3, 4, 4) + 5}, "probs must sum to 1 over the classes"),
+        ({"transition": torch.eye(3, dtype=torch.long)}, "transition must be floating point, got dtype torch.int64"),
         ({"probs": torch.rand(3, 4)}, r"probs must have shape \(batch, channels, \*spatial\)"),
     ],
 )

@@ -92,6 +92,13 @@ def test_a_prior_close_to_one_class_keeps_its_digits_in_float32():
     assert torch.allclose(single.double(), exact, rtol=1e-5)
 
 
+def test_counts_of_any_size_and_half_precision_matrices_are_taken():
+    transition, prior = symmetric(3, 0.3), torch.tensor([3e38, 1e38, 1e38])
+    expected = class_to_affinity(transition, torch.tensor([3.0, 1.0, 1.0]))
+    assert torch.allclose(class_to_affinity(transition.float(), prior).double(), expected, atol=1e-6)
+    assert torch.allclose(class_to_affinity(transition.half(), prior).double(), expected, atol=2e-3)
+
+
 def test_theorem_passes_gradcheck():
     transition, prior = (x.requires_grad_() for x in random_case(5, 4))
 

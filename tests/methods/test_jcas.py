@@ -54,7 +54,7 @@ def test_matrices_are_counted_from_the_predictions_of_the_last_epoch():
         assert method.prior[clean].item() == pytest.approx(mine.float().mean().item(), abs=1e-6)
         for noisy in range(3):
             share = (labels[mine] == noisy).float().mean().item() if mine.any() else float(clean == noisy)
-            assert method.class_transition[clean, noisy].item() == pytest.approx(share, abs=1e-6)
+            assert method.class_transition[clean, noisy].item() == pytest.approx(share, abs=1e-3)
     implied = class_to_affinity(method.class_transition, method.prior)
     assert torch.allclose(method.pair_transition, implied, atol=1e-6)
 
