@@ -24,7 +24,7 @@ from jcas.gallery import overlay
 
 _LINE_STYLES = ("-", "--", ":")
 _OWN = "jcas"
-_TILE, _LEFT, _TOP, _BOTTOM = 1.5, 1.3, 0.52, 0.3  # inches
+_TILE, _LEFT, _TOP, _BOTTOM = 1.3, 1.3, 0.52, 0.3  # inches
 
 
 def draw_curves(summary: Mapping[str, Any], out: Path) -> list[Path]:
@@ -100,13 +100,15 @@ class _Panel:
         found = dict.fromkeys(method for one in self.sets for method in _shown_cells(grid, one))
         return sorted(found, key=lambda method: method != UPPER_BOUND)
 
+    def widths(self) -> list[float]:
+        """Inches of each image when all are ``_TILE`` high."""
+        sizes = [dataset.size(record) for dataset, records in self.picked for record in records]
+        return [_TILE * columns / rows for rows, columns in sizes]
+
     def size(self, grid: Grid) -> tuple[float, float]:
         """Width and height in inches."""
-        dataset, records = self.picked[0]
-        rows, columns = dataset.size(records[0])
-        count = sum(len(records) for _, records in self.picked)
-        tile = _TILE * rows / columns + 0.04
-        return _LEFT + count * (_TILE + 0.04), _TOP + (3 + len(self.methods(grid))) * tile + _BOTTOM
+        width = _LEFT + sum(self.widths()) + 0.04 * len(self.widths())
+        return width, _TOP + (3 + len(self.methods(grid))) * (_TILE + 0.04) + _BOTTOM
 
     def draw(self, part: Any, grid: Grid, *, width: float, height: float) -> None:
         """Draw into a part of the figure; ``width`` is the share of it that this dataset needs."""
@@ -114,9 +116,8 @@ class _Panel:
         total = part.bbox.width / part.figure.dpi
         space = {"left": _LEFT / total, "right": width, "bottom": _BOTTOM / height, "top": 1 - _TOP / height}
         columns = [(found, dataset, r) for found, (dataset, rs) in zip(self.sets, self.picked, strict=True) for r in rs]
-        axes = part.subplots(
-            3 + len(methods), len(columns), squeeze=False, gridspec_kw={**space, "wspace": 0.03, "hspace": 0.03}
-        )
+        layout = {**space, "wspace": 0.03, "hspace": 0.03, "width_ratios": self.widths()}
+        axes = part.subplots(3 + len(methods), len(columns), squeeze=False, gridspec_kw=layout)
         for axis in axes.flat:
             axis.set(xticks=[], yticks=[])
             axis.spines[:].set_visible(False)

@@ -38,7 +38,10 @@ class Watcher(Protocol):
 
 
 def run_inline(grid: Grid, cells: Sequence[Cell], watcher: Watcher) -> None:
-    """One after another in this process: for a debugger, and for methods registered at run time."""
+    """One after another in this process: for a debugger, and for methods registered at run time.
+
+    Peak memory is then that of the process so far, not of the cell.
+    """
     for cell in cells:
         watcher.started(cell)
         run_cell(_values(grid, cell), grid.folder(cell))
@@ -78,7 +81,8 @@ def run_locally(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: in
 def run_on_ray(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: int = 1, address: str = "") -> None:
     """Each cell a Ray task that asks for its CPUs and GPU; without an address a Ray of this machine is started.
 
-    The benchmark's folder must be on a file system that all nodes share, and jcas must be installed on them.
+    The benchmark's folder must be on a file system that all nodes share, and jcas must be installed on them. A cell gets
+    a GPU when ``device`` is gpu; with auto it gets none, for Ray hides those that were not asked for.
     """
     try:
         import ray
