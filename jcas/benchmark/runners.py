@@ -81,8 +81,8 @@ def run_locally(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: in
 def run_on_ray(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: int = 1, address: str = "") -> None:
     """Each cell a Ray task that asks for its CPUs and GPU; without an address a Ray of this machine is started.
 
-    The benchmark's folder must be on a file system that all nodes share, and jcas must be installed on them. A cell gets
-    a GPU when ``device`` is gpu; with auto it gets none, for Ray hides those that were not asked for.
+    The benchmark's folder must be on a file system that all nodes share, and jcas must be installed on them. A cell
+    gets a GPU when ``device`` is gpu; with auto it gets none, for Ray hides those that were not asked for.
     """
     try:
         import ray
