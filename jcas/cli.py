@@ -155,10 +155,10 @@ def train(
     from jcas import engine
     from jcas.config import make_config, read_values
 
+    if resume and (config or options):
+        raise ValueError(f"--resume continues the run as it was started, drop {'--config' if config else '--set'}")
     values: dict[str, Any] = read_values(config) if config else {}
     if resume:
-        if config or options:
-            raise ValueError(f"--resume continues the run as it was started, drop {'--config' if config else '--set'}")
         values = read_values(out / "config.yaml") if (out / "config.yaml").is_file() else _nothing_to_resume(out)
     flags = {
         "data": None if data is None else str(data),

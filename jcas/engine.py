@@ -13,6 +13,7 @@ import math
 import os
 import pickle
 import shutil
+import struct
 import sys
 import time
 import warnings
@@ -400,7 +401,16 @@ def _checkpoint_to_resume(path: Path, engine: Engine) -> str | None:
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
         names, own = stored["state_dict"].keys(), engine.state_dict().keys()
-    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+        EOFError,
+        KeyError,
+        TypeError,
+        struct.error,
+        pickle.UnpicklingError,
+    ) as error:
         raise ValueError(f"{path}: damaged checkpoint ({type(error).__name__}); cannot resume") from None
     if names != own:
         raise ValueError(f"{path}: checkpoint of another version of the method; cannot resume")

@@ -172,6 +172,7 @@ def test_learning_rates_are_honoured_for_encoder_heads_and_matrices(noisy, optim
         encoder_learning_rate=1e-4,
         matrix_learning_rate=5e-2,
         poly_power=1.0,
+        options={"learned_matrices": True},
     ).resolved()
     dataset = open_dataset(noisy)
     method = build_method(config, num_classes=4, channels=3)
@@ -274,7 +275,8 @@ def test_two_processes_match_one_on_the_same_global_batch(noisy, tmp_path):
     runs = {}
     for name, devices, batch in (("one", 1, 4), ("two", 2, 2)):
         # 14 images = 3 full global batches and one of 2, which both divide evenly
-        config = small(noisy, devices=devices, batch_size=batch, device="cpu", epochs=3, selection="last")
+        options = {"warmup": 1, "learned_matrices": True}  # counts would jump by whole pixels
+        config = small(noisy, devices=devices, batch_size=batch, device="cpu", epochs=3, options=options)
         path = tmp_path / f"{name}.yaml"
         path.write_text(config.to_yaml())
         out = tmp_path / name
@@ -292,4 +294,4 @@ def test_two_processes_match_one_on_the_same_global_batch(noisy, tmp_path):
     for key in ("class_transition", "affinity_transition", "prior"):
         left, right = (torch.tensor(t[key]) for t in transitions)
         assert torch.allclose(left, right, atol=2e-3), (key, left, right)
-    assert not torch.allclose(torch.tensor(transitions[0]["class_transition"]), torch.eye(4), atol=1e-2)
+    assert not torch.allclose(torch.tensor(transitions[0]["class_transition"])[0, 0], torch.tensor(0.7366), atol=1e-3)
