@@ -30,7 +30,7 @@ MAY_SEE: dict[str, set[str]] = {
     "review": {"data", "schema", "version"},
     # From config to engine each room sees those above it that it needs.
     "config": {"methods", "schema"},
-    "run": {"config", "methods", "models", "schema", "version"},
+    "run": {"config", "methods", "models", "schema", "version", "data"},
     "inference": {"config", "data", "methods", "metrics", "run", "schema"},
     "gallery": {"config", "data", "inference", "methods", "metrics", "run", "schema"},
     "predict": {"config", "data", "gallery", "inference", "methods", "run", "schema"},
