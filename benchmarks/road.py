@@ -22,8 +22,8 @@ NOISES = {
     "asymmetric": ["--set", "rate=0.5"],
     "pair_flip": ["--set", "rate=0.4"],
     "ellipse": [],
-    "dilate_erode": [],
     "markov": [],
+    "dilate_erode": [],
     "polygon": [],
 }
 METHODS = ("baseline", "volmin", "jcas")

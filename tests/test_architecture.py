@@ -198,6 +198,7 @@ def test_core_exports_exactly_the_promised_names():
         "confusion_counts",
         "corrected_affinity_loss",
         "corrected_cross_entropy",
+        "counted_transition",
         "from_counts",
         "pair_counts",
         "pair_flip",

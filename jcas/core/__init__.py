@@ -12,7 +12,7 @@
 """
 
 from jcas.core.affinity import Affinity
-from jcas.core.counting import confusion_counts, pair_counts
+from jcas.core.counting import confusion_counts, counted_transition, pair_counts
 from jcas.core.losses import corrected_affinity_loss, corrected_cross_entropy
 from jcas.core.reasoning import refine
 from jcas.core.regularizers import class_affinity_consistency, sparsity, volume
@@ -38,6 +38,7 @@ __all__ = [
     "confusion_counts",
     "corrected_affinity_loss",
     "corrected_cross_entropy",
+    "counted_transition",
     "from_counts",
     "pair_counts",
     "pair_flip",

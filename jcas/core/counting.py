@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from jcas.core.checks import IGNORE, as_labels, check_num_classes, check_weight
+from jcas.core.transition import from_counts, symmetric
 
 
 def confusion_counts(
@@ -37,6 +38,30 @@ def confusion_counts(
         trust = weight.flatten(1)[valid].double()
     counts = torch.bincount(cell, weights=trust, minlength=batch * cells)
     return counts.view(batch, num_classes, num_classes).double()
+
+
+def counted_transition(
+    counts: Tensor,  # (C, C) believed against observed, summed over images
+    *,
+    doubt: float = 1e-3,
+) -> Tensor:  # (C, C) float64
+    r"""T_C from counts, with a little doubt: classes hardly ever believed in take the noise of all the others.
+
+    .. math:: T(m, \cdot) \propto M_{m\cdot} + \kappa \textstyle\sum M \; S(m, \cdot)
+
+    where S is symmetric noise of the overall rate of disagreement and :math:`\kappa` the doubt, as a share of all
+    pixels. A class that a young model never predicts would otherwise seem to be free of noise (an identity row), and
+    the corrected loss would then never let it be predicted; and a label never seen beside a class would cost -log 0.
+
+    >>> counted_transition(torch.tensor([[600.0, 400.0], [0.0, 0.0]])).numpy().round(3).tolist()
+    [[0.6, 0.4], [0.4, 0.6]]
+    """
+    counts = counts.detach().double()
+    total = counts.sum()
+    if not bool(total > 0):
+        return torch.eye(len(counts), dtype=torch.float64, device=counts.device)
+    rate = min(1 - float(counts.diagonal().sum() / total), 1 - 1 / len(counts))
+    return from_counts(counts + doubt * total * symmetric(len(counts), rate).to(counts.device))
 
 
 def pair_counts(confusion: Tensor) -> Tensor:  # (B, C, C) -> (2, 2) float64

@@ -16,6 +16,7 @@ from jcas.core import (
     class_to_affinity,
     confusion_counts,
     corrected_affinity_loss,
+    counted_transition,
     from_counts,
     pair_counts,
     refine,
@@ -30,8 +31,6 @@ from jcas.methods.base import (
     summed_over_processes,
 )
 from jcas.schema import Batch, Output
-
-_RAREST = 1e-4  # least share that a counted matrix gives to a label
 
 
 @dataclass(frozen=True)
@@ -86,10 +85,10 @@ class JCAS(Method):
     T_A (2 x 2), by counting or by gradient.
 
     The first ``warmup`` epochs are the baseline. From the last of them on every epoch counts the model's predictions
-    against the labels (`confusion_counts`); rows normalised that is T_C, its row sums are the prior N, and Theorem 1
-    gives T_A. ``consistency_weight=0`` lets T_A be counted on its own instead. With ``learned_matrices=True`` (the
-    paper's way) both are learned by gradient beside a volume term of weight ``volume_weight``, and
-    ``consistency_weight`` weighs L_CACR.
+    against the labels (`confusion_counts`); rows normalised (`counted_transition`) that is T_C, its row sums are the
+    prior N, and Theorem 1 gives T_A. ``consistency_weight=0`` lets T_A be counted on its own instead. With
+    ``learned_matrices=True`` (the paper's way) both are learned by gradient beside a volume term of weight
+    ``volume_weight``, and ``consistency_weight`` weighs L_CACR.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``) and the released code with its
@@ -219,9 +218,7 @@ class JCAS(Method):
             return
         if not self.recipe.learned_matrices:
             self.prior.copy_(self.class_counts.sum(1) / self.class_counts.sum())
-            # No label is impossible: one that was never seen beside a class would cost -log(0) in validation.
-            rare = _RAREST * self.class_counts.sum(1, keepdim=True)
-            self.class_transition.copy_(from_counts(self.class_counts + rare))
+            self.class_transition.copy_(counted_transition(self.class_counts))
             if self.consistency_weight:
                 self.pair_transition.copy_(class_to_affinity(self.class_transition, self.prior))
             else:

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jcas.core import confusion_counts, from_counts, pair_counts, symmetric
+from jcas.core import confusion_counts, counted_transition, from_counts, pair_counts, symmetric
 
 
 @settings(max_examples=30, deadline=None)
@@ -37,6 +37,16 @@ def test_counting_the_truth_gives_the_matrix_of_the_noise():
 def test_weights_are_summed_instead_of_pixels():
     believed, noisy, weight = torch.tensor([[0, 0, 1]]), torch.tensor([[0, 1, 1]]), torch.tensor([[0.5, 0.0, 2.0]])
     assert confusion_counts(believed, noisy, 2, weight=weight).tolist() == [[[0.5, 0.0], [0.0, 2.0]]]
+
+
+def test_a_class_never_believed_in_takes_the_overall_noise():
+    counts = torch.tensor([[500.0, 300.0, 200.0], [0.0, 0.0, 0.0], [10.0, 10.0, 80.0]])
+    transition = counted_transition(counts)
+    rate = 1 - 580 / 1100
+    assert torch.allclose(transition[1], symmetric(3, rate)[1], atol=1e-9)
+    assert torch.allclose(transition[0], torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64), atol=2e-3)
+    assert torch.allclose(transition.sum(1), torch.ones(3, dtype=torch.float64))
+    assert torch.equal(counted_transition(torch.zeros(3, 3)), torch.eye(3, dtype=torch.float64))
 
 
 def test_bad_arguments_are_named():
