@@ -1,0 +1,109 @@
+"""Methods in real runs: what they remember survives a crash, trusted images reach them, processes stay in step."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from jcas.config import Config, make_config, read_values
+from jcas.corrupt import corrupt
+from jcas.data import open_dataset
+from jcas.data.synthetic import write_dataset
+from jcas.engine import Engine, train
+from jcas.methods import METHODS, Method, method_class, method_options
+from jcas.models import build_model
+from jcas.run import build_method, read_run
+from jcas.schema import Batch
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory) -> Path:
+    """12 scenes of 40 x 48 with symmetric noise."""
+    folder = tmp_path_factory.mktemp("data")
+    truth = write_dataset(folder / "truth", count=12, size=(40, 48), seed=3, domain="source")
+    return corrupt(truth, noise="symmetric", parameters={"rate": 0.3}, out=folder / "noisy", progress=False)
+
+
+def small(data: Path, method: str, **changes) -> Config:
+    encoder = "ocrnet:tiny" if method == "css" else "tiny"
+    return make_config(
+        {"data": str(data), "method": method, "encoder": encoder, "epochs": 4, "batch_size": 4, "threads": 1, **changes}
+    )
+
+
+@pytest.mark.parametrize("name", ["adele", "mtcl", "coteaching", "css", "sr"])
+def test_what_a_method_remembers_survives_a_crash(name, noisy, tmp_path, monkeypatch):
+    train(small(noisy, name), tmp_path / "straight", progress=False)
+    cls, at_start = method_class(name), method_class(name).start_epoch
+
+    def crash(self: Method, epoch: int) -> None:
+        if epoch == 2:
+            raise MemoryError("power is gone")
+        at_start(self, epoch)
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(cls, "start_epoch", crash)
+        train(small(noisy, name), tmp_path / "crashed", progress=False)
+    again = make_config(read_values(tmp_path / "crashed" / "config.yaml"))
+    train(again, tmp_path / "crashed", resume=True, progress=False)
+    straight, crashed = (read_run(tmp_path / run).method.state_dict() for run in ("straight", "crashed"))
+    assert straight.keys() == crashed.keys()
+    assert all(torch.equal(straight[key], crashed[key]) for key in straight)
+
+
+def test_trusted_images_of_the_dataset_reach_the_method(noisy, tmp_path):
+    records = open_dataset(noisy).split("train")
+    described = yaml.safe_load((noisy / "dataset.yaml").read_text())
+    described["trusted"] = [records[0].id]
+    for folder in ("images", "masks", "clean", "split.csv"):
+        (tmp_path / folder).symlink_to(noisy / folder)
+    (tmp_path / "dataset.yaml").write_text(yaml.safe_dump(described))
+    config = small(tmp_path, "mtcl").resolved()
+    method = build_method(config, num_classes=4, channels=3)
+    Engine(method, config, open_dataset(tmp_path))
+    assert method.trusted == {records[0].id}
+
+
+def step_in_process(rank: int, store: str, wrong: str) -> None:
+    """One of two processes: a step of every method in two stages, after which both must hold the same weights."""
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    for name in METHODS:  # variants are options of these
+        torch.manual_seed(0)
+        cls, options = method_class(name), method_options(name, {}, epochs=5)
+        encoder = {None: "tiny", "ocrnet": "ocrnet:tiny"}.get(cls.network, cls.network)
+        model = build_model(encoder, num_classes=3, channels=1, **cls.model_options(encoder, **options))
+        method = cls(model, 3, **options)
+        parallel = DistributedDataParallel(method, find_unused_parameters=True)
+        optimizer = torch.optim.SGD(method.parameters(), lr=0.01)
+        generator = torch.Generator().manual_seed(rank)
+        for epoch in (0, 1):
+            method.start_epoch(epoch)
+            batch = Batch(
+                image=torch.rand(2, 1, 32, 40, generator=generator),
+                noisy=torch.randint(0, 3, (2, 32, 40), generator=generator),
+                ids=("a", "b"),
+            )
+            optimizer.zero_grad()
+            parallel(batch)["loss"].backward()
+            optimizer.step()
+            method.end_epoch(epoch)
+        # Running statistics of BatchNorm are those of a process, until the next step hands out the first one's.
+        mine = {**dict(method.named_parameters()), **method.matrices()}
+        for key, value in mine.items():
+            first = value.detach().clone()
+            distributed.broadcast(first, src=0)
+            if not torch.allclose(first, value, atol=1e-6):
+                with Path(wrong).open("a") as file:
+                    file.write(f"{name}: {key}\n")
+    distributed.barrier()  # who leaves first closes the door on the other
+    distributed.destroy_process_group()
+
+
+def test_two_processes_stay_in_step_with_every_method(tmp_path):
+    wrong = tmp_path / "wrong.txt"
+    torch.multiprocessing.spawn(step_in_process, args=(str(tmp_path / "store"), str(wrong)), nprocs=2)
+    assert not wrong.exists(), wrong.read_text()
