@@ -197,7 +197,8 @@ def measure(wait: bool) -> dict:
     }
     if wait:
         result["full_resolution"]["exact"] = in_own_process("exact", **full, repeats=1)
-    growth = {"dar": (64, 96, 128, 192, 256), "exact": (32, 48, 64, 96), "sampled": (64, 96, 128, 192, 256)}
+    # From where the work outweighs fixed costs (the start of kernels, the drawn block itself).
+    growth = {"dar": (128, 192, 256, 384, 512), "exact": (64, 96, 128, 192), "sampled": (192, 256, 384, 512)}
     result["growth"] = {}
     for form, sides in growth.items():
         seconds = [in_own_process(form, batch=1, dims=64, height=s, width=s, repeats=3)["seconds"] for s in sides]
