@@ -23,7 +23,7 @@ check: setup
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=12
 
 bench: setup
 	$(BIN)/python benchmarks/affinity.py
