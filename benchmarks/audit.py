@@ -1,0 +1,430 @@
+"""The label audit beside cleanlab: same probabilities, same masks, one run.
+
+    pip install -c constraints.txt cleanlab              # or in an environment of its own: --cleanlab-python
+    python benchmarks/audit.py --data ../shared/data     # about 40 minutes on two idle cores; --parts for less
+
+Accuracy: ACDC with ellipse, symmetric 0.2 and asymmetric 0.3 noise in half of the images, and LIDC with one reader's
+masks judged against the majority of the three others. A VolMin run per line gives the probabilities (trained on the
+noisy labels themselves, tiny encoder, CPU). Lines: AUROC and average precision of wrong pixels, precision at 100 of
+the image ranking. Speed: time and peak memory on 1,000 masks, each side in a process of its own. Loop: Jac of the
+repaired masks, and of plain baselines trained on noisy and on repaired masks. Writes JSON; finished parts are kept,
+so an interrupted benchmark goes on. cleanlab is only compared with, never imported by jcas.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NOISES: dict[str, dict[str, float]] = {"ellipse": {}, "symmetric": {"rate": 0.2}, "asymmetric": {"rate": 0.3}}
+LINES = (*NOISES, "lidc4")
+BAD_READER = 0.5  # LIDC: a mask is bad if its Jac with the others' majority is below this; ACDC: if it got noise
+MASKS, SIDE = 1000, 256
+RANKED = 100
+CONFIDENCE = 0.9
+
+
+# --- data and models -------------------------------------------------------------------------------------------------
+
+
+def prepare(line: str, shared: Path, work: Path) -> Path:
+    from jcas.corrupt import corrupt
+
+    data = work / "data" / line
+    if not data.exists():
+        if line == "lidc4":
+            one_reader(shared / "lidc4", data)
+        else:
+            values = NOISES[line] or None
+            corrupt(shared / "acdc", noise=line, parameters=values, out=data, share=0.5, progress=False)
+    return data
+
+
+def one_reader(source: Path, out: Path) -> None:
+    """Crops that four radiologists outlined: one of them gives the mask, the majority of the others is the truth."""
+    from PIL import Image
+
+    building = out.with_name(f".{out.name}")
+    shutil.rmtree(building, ignore_errors=True)
+    for folder in ("images", "masks", "clean"):
+        (building / folder).mkdir(parents=True)
+    rows = []
+    with (source / "split.csv").open(newline="") as file:
+        listed = [row for row in csv.DictReader(file) if row["n_raters"] == "4"]
+    for row in listed:
+        name = row["name"]
+        readers = [np.array(Image.open(source / "raters" / f"{name}_r{i}.png")) > 0 for i in range(1, 5)]
+        given = readers.pop(int(np.random.default_rng([0, *name.encode()]).integers(4)))
+        truth = np.mean(readers, axis=0) >= 0.5
+        shutil.copyfile(source / "images" / f"{name}.png", building / "images" / f"{name}.png")
+        Image.fromarray(given.astype(np.uint8)).save(building / "masks" / f"{name}.png")
+        Image.fromarray(truth.astype(np.uint8)).save(building / "clean" / f"{name}.png")
+        rows.append((name, row["split"], row["patient"]))
+    with (building / "split.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("name", "split", "group"), *rows])
+    (building / "dataset.yaml").write_text("name: lidc4\nclasses: [background, nodule]\n")
+    building.rename(out)
+
+
+def trained(line: str, data: Path, folder: Path, *, method: str) -> Path:
+    from jcas.config import make_config
+    from jcas.engine import train
+
+    if not (folder / "model.safetensors").is_file():
+        values = {"data": str(data), "method": method, "selection": "last", "batch_size": 8, "threads": 1}
+        small = {"size": (64, 64), "epochs": 30} if line == "lidc4" else {"size": (128, 128), "epochs": 10}
+        resume = (folder / "checkpoints" / "last.ckpt").is_file()
+        train(make_config({**values, "watch": "none", **small}), folder, resume=resume)
+    return folder
+
+
+def predicted(run: Path, data: Path, folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Probabilities, given and true labels of each image, through files: both sides read the same numbers."""
+    import torch
+
+    from jcas.data import open_dataset
+    from jcas.inference import probabilities
+    from jcas.run import read_run
+
+    torch.set_num_threads(1)
+    if not folder.exists():
+        building = folder.with_name(f".{folder.name}")
+        shutil.rmtree(building, ignore_errors=True)
+        building.mkdir(parents=True)
+        model, dataset = read_run(run), open_dataset(data)
+        for number, record in enumerate([*dataset.split("train"), *dataset.split("val")]):
+            sample = dataset.load(record, clean=True)
+            probs = probabilities(model.method, sample.image, model.config).numpy()
+            masks = [np.asarray(mask, dtype=np.uint8) for mask in (sample.noisy, sample.clean)]
+            np.savez(building / f"{number:05d}.npz", probs=probs.astype(np.float32), given=masks[0], clean=masks[1])
+        building.rename(folder)
+    return stored(folder)
+
+
+def stored(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as item:
+            yield item["probs"], item["given"], item["clean"]
+
+
+# --- accuracy --------------------------------------------------------------------------------------------------------
+
+
+def ours(folder: Path, *, matrix: np.ndarray | None = None, **options: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Wrong-label probability of every pixel and quality of every image, as `jcas audit` computes them."""
+    from jcas.audit.posterior import judge
+
+    if matrix is None:
+        matrix = contested(folder)
+    pixels, images = [], []
+    for probs, given, _ in stored(folder):
+        judged = judge(probs, given, matrix, **options)
+        pixels.append(judged.wrongness.ravel())
+        images.append(
+            judged.quality - 1e-12 * (judged.joint.sum() - np.trace(judged.joint))
+        )  # ties: fewest wrong first
+    return np.concatenate(pixels), np.array(images)
+
+
+def contested(folder: Path) -> np.ndarray:
+    from jcas.audit.posterior import Conflicts
+    from jcas.audit.streaming import COUNTED_IMAGES
+
+    paths = sorted(folder.glob("*.npz"))
+    conflicts, classes = Conflicts(), 0
+    for place in np.unique(np.linspace(0, len(paths) - 1, COUNTED_IMAGES).round().astype(int)):
+        with np.load(paths[place]) as item:
+            classes = len(item["probs"])
+            conflicts = conflicts.plus(item["probs"], item["given"])
+    return conflicts.transition(classes)
+
+
+def cleanlabs(folder: Path, out: Path, python: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Pixel scores and the two image rankings of cleanlab, in its own environment."""
+    if not out.exists():
+        subprocess.run([python, __file__, "--cleanlab-scores", str(folder), str(out)], check=True)
+    with np.load(out) as found:
+        return 1 - found["pixels"], {name: found[name] for name in ("softmin", "num_pixel_issues")}
+
+
+def cleanlab_scores(folder: Path, out: Path) -> None:
+    """Score image by image (softmin) and, for the count of issues, all images of one size together."""
+    from cleanlab.segmentation.filter import find_label_issues
+    from cleanlab.segmentation.rank import get_label_quality_scores
+
+    pixels, softmin, counts = [], [], {}
+    by_size: dict[tuple[int, ...], list[int]] = {}
+    items = list(stored(folder))
+    for number, (probs, given, _) in enumerate(items):
+        image, pixel = get_label_quality_scores(given[None].astype(int), probs[None], verbose=False)
+        softmin.append(image[0])
+        pixels.append(pixel.ravel().astype(np.float32))
+        by_size.setdefault(given.shape, []).append(number)
+    for members in by_size.values():
+        labels = np.stack([items[i][1] for i in members]).astype(int)
+        probs = np.stack([items[i][0] for i in members])
+        issues = find_label_issues(labels, probs, n_jobs=1, verbose=False)
+        counts |= dict(zip(members, 1 - issues.mean((1, 2)), strict=True))
+    ranking = np.array([counts[i] for i in range(len(items))])
+    with out.with_suffix(".new").open("wb") as file:
+        np.savez(file, pixels=np.concatenate(pixels), softmin=np.array(softmin), num_pixel_issues=ranking)
+    out.with_suffix(".new").rename(out)
+
+
+def ranking_scores(suspicion: np.ndarray, wrong: np.ndarray) -> dict[str, float]:
+    """AUROC and average precision; ties count as one step."""
+    order = np.argsort(-suspicion, kind="stable")
+    ordered, hits = suspicion[order], wrong[order]
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+    true = np.cumsum(hits)[ends].astype(np.float64)
+    false = ends + 1 - true
+    recall, fallout = true / true[-1], false / max(false[-1], 1)
+    steps = np.diff(np.insert(recall, 0, 0))
+    auroc = np.trapezoid(np.insert(recall, 0, 0), np.insert(fallout, 0, 0))
+    return {"auroc": float(auroc), "average_precision": float((steps * true / (true + false)).sum())}
+
+
+def accuracy(line: str, shared: Path, work: Path, python: str) -> dict[str, Any]:
+    data = prepare(line, shared, work)
+    run = trained(line, data, work / "runs" / line, method="volmin")
+    folder = work / "probabilities" / line
+    wrong, bad = [], []
+    for _, given, clean in predicted(run, data, folder):
+        wrong.append((given != clean).ravel())
+        bad.append(jac([given], [clean]) < BAD_READER if line == "lidc4" else bool(wrong[-1].any()))
+    truth, bad_images = np.concatenate(wrong), np.array(bad)
+
+    def at_ranked(quality: np.ndarray) -> float:
+        return float(bad_images[np.argsort(quality, kind="stable")[:RANKED]].mean())
+
+    rows: dict[str, Any] = {
+        "wrong_pixels": float(truth.mean()),
+        "images": len(bad),
+        "bad_images": int(bad_images.sum()),
+    }
+    pixels, images = ours(folder)
+    rows["jcas"] = {**ranking_scores(pixels, truth), "precision_at_100": at_ranked(images)}
+    rows["estimated_wrong_pixels"] = float(pixels.mean())
+    theirs, rankings = cleanlabs(folder, work / f"cleanlab_{line}.npz", python)
+    rows["cleanlab"] = {
+        **ranking_scores(theirs, truth),
+        "precision_at_100": at_ranked(rankings["softmin"]),
+        "precision_at_100_num_pixel_issues": at_ranked(rankings["num_pixel_issues"]),
+    }
+    for name, options in variants(run).items():
+        rows[name] = ranking_scores(ours(folder, **options)[0], truth)
+    return rows
+
+
+def variants(run: Path) -> dict[str, dict[str, Any]]:
+    """What each part of the posterior is worth."""
+    from jcas.run import read_run
+
+    learned = read_run(run).method.noise().detach().double().numpy()
+    return {
+        "without_neighbours": {"neighbours": False},
+        "without_surprise": {"surprise": False},
+        "with_learned_matrix": {"matrix": learned},
+        "learned_matrix_alone": {"matrix": learned, "neighbours": False, "surprise": False},
+    }
+
+
+# --- speed -----------------------------------------------------------------------------------------------------------
+
+
+def write_masks(path: Path) -> None:
+    """1,000 masks of four classes and their probabilities: discs, with a tenth of the labels moved or flipped."""
+    rng = np.random.default_rng(0)
+    building = path.with_name(f".{path.name}")
+    shutil.rmtree(building, ignore_errors=True)
+    building.mkdir(parents=True)
+    probs = np.lib.format.open_memmap(building / "probs.npy", "w+", np.float32, (MASKS, 4, SIDE, SIDE))
+    labels = np.lib.format.open_memmap(building / "labels.npy", "w+", np.uint8, (MASKS, SIDE, SIDE))
+    rows, columns = np.ogrid[:SIDE, :SIDE]
+    for number in range(MASKS):
+        logits = rng.normal(0, 0.5, (4, SIDE, SIDE)).astype(np.float32)
+        mask = np.zeros((SIDE, SIDE), np.uint8)
+        logits[0] += 1.5
+        for label in (1, 2, 3):
+            centre, radius = rng.uniform(60, SIDE - 60, 2), rng.uniform(15, 40)
+            distance = np.hypot(rows - centre[0], columns - centre[1])
+            logits[label] += 6 / (1 + np.exp((distance - radius) / 2)) - 1
+            moved = np.hypot(rows - centre[0] - rng.normal(0, 2), columns - centre[1])
+            mask[moved < radius] = label
+        flipped = rng.random((SIDE, SIDE)) < 0.05 * (number % 2)
+        mask[flipped] = rng.integers(0, 4, int(flipped.sum()))
+        logits = np.exp(3 * logits - (3 * logits).max(0))
+        probs[number], labels[number] = logits / logits.sum(0), mask
+    probs.flush()
+    labels.flush()
+    building.rename(path)
+
+
+class PeakMemory(threading.Thread):
+    """Highest anonymous memory of this process: file pages of a memory map are nobody's burden."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = 0.0
+        self.running = True
+
+    def run(self) -> None:
+        """Look every 5 ms."""
+        while self.running:
+            text = Path("/proc/self/status").read_text()
+            self.peak = max(self.peak, int(text.split("RssAnon:")[1].split()[0]) / 1024)
+            time.sleep(0.005)
+
+
+def measured_side(side: str, folder: Path) -> dict[str, float]:
+    """Time and memory of one side; called in a process of its own."""
+    if side == "jcas":
+        from jcas.audit.posterior import Conflicts, judge
+        from jcas.audit.regions import find_regions
+    else:
+        from cleanlab.segmentation.filter import find_label_issues
+        from cleanlab.segmentation.rank import get_label_quality_scores
+    probs = np.load(folder / "probs.npy", mmap_mode="r")
+    labels = np.load(folder / "labels.npy", mmap_mode="r")
+    watch = PeakMemory()
+    watch.start()
+    time.sleep(0.05)
+    before, clock = watch.peak, time.perf_counter()
+    if side == "jcas":
+        conflicts = Conflicts()
+        for place in range(0, MASKS, MASKS // 200):
+            conflicts = conflicts.plus(np.array(probs[place]), np.array(labels[place]))
+        transition, qualities = conflicts.transition(probs.shape[1]), []
+        for number in range(MASKS):
+            given = np.array(labels[number])
+            judged = judge(np.array(probs[number]), given, transition)
+            find_regions(given, *judged.repaired(given, confidence=CONFIDENCE))
+            qualities.append(judged.quality)
+    else:
+        whole = np.asarray(labels).astype(int)
+        find_label_issues(whole, probs, n_jobs=1, verbose=False)
+        get_label_quality_scores(whole, probs, verbose=False)
+    seconds = time.perf_counter() - clock
+    watch.running = False
+    watch.join()
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": seconds, "peak_mb": watch.peak, "added_mb": watch.peak - before, "peak_rss_mb": rss}
+
+
+def speed(work: Path, python: str) -> dict[str, Any]:
+    folder = work / "masks"
+    if not folder.exists():
+        write_masks(folder)
+    rows: dict[str, Any] = {"masks": MASKS, "side": SIDE, "classes": 4}
+    for side, interpreter in (("jcas", sys.executable), ("cleanlab", python)):
+        command = [interpreter, __file__, "--side", side, str(folder)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        rows[side] = json.loads(done.stdout)
+    rows["times_faster"] = rows["cleanlab"]["seconds"] / rows["jcas"]["seconds"]
+    rows["memory_share"] = rows["jcas"]["peak_mb"] / rows["cleanlab"]["peak_mb"]
+    return rows
+
+
+# --- repair and train again ------------------------------------------------------------------------------------------
+
+
+def jac(masks: list[np.ndarray], truths: list[np.ndarray]) -> float:
+    """Mean over the foreground classes of the Jaccard index over all pixels."""
+    classes = range(1, int(max(max(m.max(), t.max()) for m, t in zip(masks, truths, strict=True))) + 1)
+    values = []
+    for label in classes:
+        both = sum(((m == label) & (t == label)).sum() for m, t in zip(masks, truths, strict=True))
+        either = sum(((m == label) | (t == label)).sum() for m, t in zip(masks, truths, strict=True))
+        if either:
+            values.append(both / either)
+    return float(np.mean(values)) if values else 1.0
+
+
+def repair(line: str, work: Path) -> dict[str, float]:
+    from jcas.audit.posterior import judge
+
+    folder = work / "probabilities" / line
+    matrix = contested(folder)
+    given, repaired, truth = [], [], []
+    for probs, mask, clean in stored(folder):
+        given.append(mask)
+        repaired.append(judge(probs, mask, matrix).repaired(mask, confidence=CONFIDENCE)[0])
+        truth.append(clean)
+    wrong = [sum(int((m != t).sum()) for m, t in zip(masks, truth, strict=True)) for masks in (given, repaired)]
+    return {
+        "jac_given": 100 * jac(given, truth),
+        "jac_repaired": 100 * jac(repaired, truth),
+        "wrong_pixels_given": wrong[0],
+        "wrong_pixels_repaired": wrong[1],
+    }
+
+
+def loop(line: str, work: Path) -> dict[str, float]:
+    """Jac on the clean test split of plain baselines trained on the given and on the repaired masks."""
+    from jcas.audit import audit, write_dataset
+
+    data, folder = work / "data" / line, work / "audits" / line
+    if not (folder / "audit.json").is_file():
+        audit(work / "runs" / line, folder, confidence=CONFIDENCE)
+    fixed = work / "data" / f"{line}_repaired"
+    if not fixed.exists():
+        write_dataset(folder, fixed)
+    rows = {}
+    for name, source in (("given", data), ("repaired", fixed)):
+        run = trained(line, source, work / "runs" / f"{line}_baseline_{name}", method="baseline")
+        rows[f"baseline_jac_{name}"] = json.loads((run / "results.json").read_text())["jac"]["mean"]
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with acdc/ and lidc4/")
+    parser.add_argument("--work", type=Path, default=Path("benchmarks/out/audit"), help="data, runs and predictions")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/out/audit.json"))
+    parser.add_argument("--cleanlab-python", default=sys.executable, help="interpreter that has cleanlab")
+    parser.add_argument("--lines", nargs="*", default=list(LINES), choices=LINES)
+    parser.add_argument("--parts", nargs="*", default=["accuracy", "speed", "repair", "loop"])
+    parser.add_argument("--side", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--cleanlab-scores", nargs=2, type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side:
+        print(json.dumps(measured_side(options.side[0], Path(options.side[1]))))
+        return
+    if options.cleanlab_scores:
+        cleanlab_scores(*options.cleanlab_scores)
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"
+    found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.is_file() else {}
+
+    def keep(part: str, line: str, rows: dict[str, Any]) -> None:
+        found.setdefault(part, {})[line] = rows
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+        print(f"{part} {line}\n{json.dumps(rows, indent=1)}", flush=True)
+
+    if "speed" in options.parts:
+        keep("speed", f"{MASKS} masks", speed(options.work, options.cleanlab_python))
+    for line in options.lines:
+        if "accuracy" in options.parts:
+            keep("accuracy", line, accuracy(line, options.data, options.work, options.cleanlab_python))
+        if "repair" in options.parts:
+            keep("repair", line, repair(line, options.work))
+        if "loop" in options.parts:
+            keep("loop", line, loop(line, options.work))
+
+
+if __name__ == "__main__":
+    main()
