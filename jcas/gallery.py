@@ -39,12 +39,13 @@ def write_masks(folder: Path, records: Sequence[Record], masks: Mapping[str, Ten
 def write_gallery(
     out: Path, dataset: Dataset, records: Sequence[Record], masks: Mapping[str, Tensor], scores: SegmentationScores
 ) -> None:
-    """Images from the worst to the best, evenly spread, with their given, true and predicted labels."""
+    """Some images, evenly spread over the split, with their given, true and predicted labels."""
     jac: dict[str, Any] = {str(row["id"]): row["jac"] for row in scores.per_image()}
     means = {name: table["mean"] for name, table in jac.items()}
-    ranked = sorted(records, key=lambda record: (means[record.id] is None, means[record.id] or 0.0, record.id))
-    count = min(GALLERY_IMAGES, len(ranked))
-    chosen = [ranked[round(i * (len(ranked) - 1) / max(count - 1, 1))] for i in range(count)]
+    # By id, not by score: runs on the same data show the same images, so that a report can set them side by side.
+    ordered = sorted(records, key=lambda record: record.id)
+    count = min(GALLERY_IMAGES, len(ordered))
+    chosen = [ordered[round(i * (len(ordered) - 1) / max(count - 1, 1))] for i in range(count)]
     folder = out / "gallery"
     folder.mkdir(parents=True, exist_ok=True)
     entries = []
