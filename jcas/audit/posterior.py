@@ -34,6 +34,9 @@ NEIGHBOUR_FLOOR = 0.3
 SURPRISE_POWER = 2
 """s enters squared: a model trained on the labels has moved towards them, so s comes out too close to 1."""
 
+SURPRISE_PRIOR = 300.0
+"""Pixels of disagreement just as expected that every image starts with: a small image proves little."""
+
 SMALLEST_RATE = 1e-3
 """No label is certain: a noise rate that comes out smaller is set to this."""
 
@@ -87,7 +90,7 @@ def judge(
     observed, expected = disagreement(probs, index, known)
     likelihood = transition.astype(np.float32)
     if surprise:
-        scale = ((observed + 1) / (expected + 1)) ** SURPRISE_POWER
+        scale = ((observed + SURPRISE_PRIOR) / (expected + SURPRISE_PRIOR)) ** SURPRISE_POWER
         likelihood = np.where(np.eye(classes, dtype=bool), likelihood, likelihood * np.float32(scale))
     posterior = likelihood[:, index]
     posterior *= probs

@@ -39,6 +39,17 @@ def test_surprising_image_makes_each_conflict_more_suspicious():
     assert judged[1].quality < judged[0].quality
 
 
+def test_small_image_is_judged_almost_as_if_nothing_were_odd():
+    # 24 of 64 pixels wrong say little beside the prior of 300; 2,400 of 6,400 say much
+    half = np.broadcast_to(one_pixel(0.95, 0.05), (2, 8, 8)).copy()
+    small = np.zeros((8, 8), np.uint8)
+    small[:, :3] = 1
+    plain = judge(half, small, T, neighbours=False, surprise=False).wrongness[0, 0]
+    little = judge(half, small, T, neighbours=False).wrongness[0, 0]
+    much = judge(np.tile(half, (1, 10, 10)), np.tile(small, (10, 10)), T, neighbours=False).wrongness[0, 0]
+    assert plain < little < plain + 0.05 < plain + 0.1 < much
+
+
 def test_label_unlike_its_surroundings_is_more_suspicious():
     probs = np.full((2, 9, 9), 0.5, np.float32)
     alone, together = np.zeros((9, 9), np.uint8), np.ones((9, 9), np.uint8)
