@@ -92,10 +92,10 @@ def corrupt(
     chosen: Noise | str = noise
     if matrix is not None:
         values["matrix"] = _read_json(matrix)
-    if noise in ("sfda", "pseudo"):
+    if noise == "sfda":
         if source is None:
             raise ValueError("--noise sfda needs --source RUN, the model whose predictions become the labels")
-        chosen = _pseudo_labels(source, data)
+        chosen = _sfda_labels(source, data)
         workers = 1
     elif source is not None:
         raise ValueError(f"--source belongs to --noise sfda, got --noise {noise}")
@@ -542,7 +542,7 @@ def _nothing_to_resume(out: Path) -> dict[str, Any]:
     raise ValueError(f"{out}: nothing to resume (no config.yaml)")
 
 
-def _pseudo_labels(source: Path, data: Path) -> Any:
+def _sfda_labels(source: Path, data: Path) -> Any:
     """The noise whose labels are the predictions of a trained run."""
     from jcas.data import open_dataset
     from jcas.noise import NOISES
@@ -551,7 +551,7 @@ def _pseudo_labels(source: Path, data: Path) -> Any:
 
     trained = read_run(source)
     predictor = mask_predictor(trained, open_dataset(data))
-    return NOISES["pseudo"](num_classes=trained.labels.num_classes, predictor=predictor, source=str(source))  # type: ignore[call-arg]
+    return NOISES["sfda"](num_classes=trained.labels.num_classes, predictor=predictor, source=str(source))  # type: ignore[call-arg]
 
 
 def main() -> None:

@@ -86,7 +86,7 @@ def test_the_road_from_drawing_to_masks(tmp_path, capsys):
     predicted = read_mask(tmp_path / "run" / "masks" / masks_of_test(tmp_path / "run")[0])
     assert predicted.max() < 4
     noise = json.loads((tmp_path / "sfda" / "noise.json").read_text())
-    assert noise["noise"] == "pseudo" and noise["class_noise_rate"] > 0
+    assert noise["noise"] == "sfda" and noise["class_noise_rate"] > 0
 
 
 def masks_of_test(run: Path) -> list[str]:

@@ -149,7 +149,7 @@ def test_pseudo_labels_see_the_image(source, tmp_path):
         return (image.mean(0) < 0.2).long().numpy()
 
     parameters = {"predictor": dark, "source": "a threshold"}
-    out = corrupt(source, noise="pseudo", parameters=parameters, out=tmp_path / "out", workers=2, progress=False)
+    out = corrupt(source, noise="sfda", parameters=parameters, out=tmp_path / "out", workers=2, progress=False)
     dataset = open_dataset(out)
     for record in dataset.split("train"):
         sample = dataset.load(record, clean=False)

@@ -20,7 +20,7 @@ def threshold(image: torch.Tensor) -> np.ndarray:
 
 PARAMETERS = {
     "matrix": {"matrix": [[0.7, 0.1, 0.1, 0.1], [0, 1, 0, 0], [0.2, 0.2, 0.4, 0.2], [0, 0, 0.5, 0.5]]},
-    "pseudo": {"predictor": threshold},
+    "sfda": {"predictor": threshold},
 }
 
 
@@ -99,7 +99,7 @@ def test_lone_pixels_lines_and_corners_are_handled(noise):
 def test_parameters_survive_json(noise, request):
     name = next(key for key, kind in NOISES.items() if type(noise) is kind)
     parameters = json.loads(json.dumps(noise.parameters()))
-    if name == "pseudo":
+    if name == "sfda":
         parameters["predictor"] = threshold
     assert make_noise(name, num_classes=4, parameters=parameters) == noise
 
@@ -131,7 +131,7 @@ def test_impossible_class_counts_are_named(num_classes):
         ("symmetric", {"rate": "much"}, "rate: .*'much'"),
         ("symmetric", {"rate": 1.5}, "rate must .*1.5"),
         ("matrix", {}, "needs the parameter 'matrix'"),
-        ("pseudo", {"predictor": 3}, "predictor: .*3"),
+        ("sfda", {"predictor": 3}, "predictor: .*3"),
     ],
 )
 def test_unknown_names_and_bad_values_are_named(name, parameters, message):

@@ -83,12 +83,12 @@ def parse_noise(text: str) -> NoiseSpec:
     {'rate': 0.4}
     """
     name, _, rest = text.partition(":")
-    if name in ("sfda", "pseudo"):
+    if name == "sfda":
         if not rest:
             raise ValueError(f"--noise {text}: say whose predictions become the labels, sfda:RUN")
-        return NoiseSpec("pseudo", {}, Path(rest))
+        return NoiseSpec("sfda", {}, Path(rest))
     if name != AS_THEY_ARE and name not in NOISES:
-        known = ", ".join([AS_THEY_ARE, *(key for key in NOISES if key != "pseudo"), "sfda:RUN"])
+        known = ", ".join([AS_THEY_ARE, *(key for key in NOISES if key != "sfda"), "sfda:RUN"])
         raise ValueError(f"--noise {text}: unknown noise {name!r} (known: {known})")
     parameters: dict[str, Any] = {}
     for item in _NEXT_PARAMETER.split(rest) if rest else []:
@@ -124,7 +124,7 @@ def prepare(dataset: Dataset, spec: NoiseSpec, out: Path, *, progress: bool = Tr
     noise: Noise | str = spec.name
     if spec.source is not None:
         run = read_run(spec.source)
-        noise = NOISES["pseudo"](  # type: ignore[call-arg]
+        noise = NOISES["sfda"](  # type: ignore[call-arg]
             num_classes=run.labels.num_classes, predictor=mask_predictor(run, dataset), source=str(spec.source)
         )
     return _noisy_copy(dataset, noise, spec.parameters, spec.label, out, progress=progress)

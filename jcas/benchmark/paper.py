@@ -47,14 +47,14 @@ asymmetric sr          86.360 78.055 62.854 49.651 65.483 50.962 71.566 59.556
 asymmetric volmin      86.840 78.796 63.345 51.137 65.220 50.996 71.802 60.310
 asymmetric baseline    84.497 75.607 58.717 46.060 61.662 46.770 68.292 56.146
 asymmetric jcas        88.247 80.730 67.298 54.922 67.686 53.436 74.410 63.029
-pseudo     raunet      73.370 61.568 56.063 42.570 45.979 31.720 58.471 45.286
-pseudo     lwanet      75.377 64.457 53.203 39.799 48.558 34.191 59.046 46.149
-pseudo     css         74.419 64.261 61.765 47.880 45.749 31.709 60.644 47.950
-pseudo     mtcl        72.289 60.346 51.095 37.972 38.762 25.567 54.048 41.295
-pseudo     sr          75.992 64.835 57.370 43.863 40.471 27.388 57.944 45.362
-pseudo     volmin      76.641 65.063 58.285 44.389 41.780 28.324 58.902 45.925
-pseudo     baseline    76.107 64.858 56.259 42.740 41.364 28.091 57.910 45.230
-pseudo     jcas        76.540 65.300 59.904 46.104 48.725 34.283 61.723 48.562
+sfda       raunet      73.370 61.568 56.063 42.570 45.979 31.720 58.471 45.286
+sfda       lwanet      75.377 64.457 53.203 39.799 48.558 34.191 59.046 46.149
+sfda       css         74.419 64.261 61.765 47.880 45.749 31.709 60.644 47.950
+sfda       mtcl        72.289 60.346 51.095 37.972 38.762 25.567 54.048 41.295
+sfda       sr          75.992 64.835 57.370 43.863 40.471 27.388 57.944 45.362
+sfda       volmin      76.641 65.063 58.285 44.389 41.780 28.324 58.902 45.925
+sfda       baseline    76.107 64.858 56.259 42.740 41.364 28.091 57.910 45.230
+sfda       jcas        76.540 65.300 59.904 46.104 48.725 34.283 61.723 48.562
 """
 
 
@@ -82,7 +82,7 @@ def _read(table: str) -> dict[tuple[str, str], Scores]:
 
 
 TABLE_1 = _read(_TABLE_1) | {("ellipse", name): {"dice": {}, "jac": {"mean": jac}} for name, jac in _ABLATIONS.items()}
-"""By noise (``pseudo``: SFDA, ``clean``: upper bound) and method; of ablations the text gives only the mean Jac."""
+"""By noise (``clean``: upper bound) and method; of ablations the text gives only the mean Jac."""
 
 
 def paper_scores(dataset: str, noise: str, parameters: Mapping[str, Any], method: str) -> Scores | None:

@@ -17,7 +17,7 @@ from jcas.noise.base import Noise, rng_for
 from jcas.noise.boundary import DilateErode, Markov, Polygon
 from jcas.noise.ellipse import Ellipse
 from jcas.noise.flip import Asymmetric, Matrix, PairFlip, Symmetric
-from jcas.noise.pseudo import Pseudo
+from jcas.noise.sfda import SFDA
 
 NOISES: dict[str, type[Noise]] = {
     "symmetric": Symmetric,
@@ -28,7 +28,7 @@ NOISES: dict[str, type[Noise]] = {
     "dilate_erode": DilateErode,
     "markov": Markov,
     "polygon": Polygon,
-    "pseudo": Pseudo,
+    "sfda": SFDA,
 }
 """Every noise by its name; to add one, write its file and its line here."""
 
@@ -65,6 +65,7 @@ def _nearest(word: str, known: list[str]) -> str:
 
 __all__ = [
     "NOISES",
+    "SFDA",
     "Asymmetric",
     "DilateErode",
     "Ellipse",
@@ -73,7 +74,6 @@ __all__ = [
     "Noise",
     "PairFlip",
     "Polygon",
-    "Pseudo",
     "Symmetric",
     "make_noise",
     "rng_for",

@@ -36,7 +36,7 @@ class Noise(ABC):
     """A label noise: ``noise(mask, rng) -> mask``; pure, and 255 stays 255 wherever it was and nowhere else.
 
     A subclass is a frozen dataclass of its parameters with one method, `apply`. ``image`` is for noise that depends on
-    what the picture shows (`Pseudo`); all others ignore it.
+    what the picture shows (`SFDA`); all others ignore it.
     """
 
     num_classes: int

@@ -97,7 +97,7 @@ def test_noise_is_read_from_the_command_line(text, name, parameters):
 def test_labels_of_a_source_model_are_a_noise_of_the_grid(finished, truth, tmp_path):
     source = finished / "cells" / "synthetic-source__clean__upper_bound__s0"
     grid = plan(tmp_path / "sfda", [truth], noises=[f"sfda:{source}"], methods=["baseline"], progress=False)
-    assert grid.sets[0].kind == "pseudo" and grid.cells[0].noise == f"sfda:{source.name}"
+    assert grid.sets[0].kind == "sfda" and grid.cells[0].noise == f"sfda:{source.name}"
     assert 0 < grid.sets[0].class_noise_rate < 1
 
 

@@ -17,7 +17,7 @@ Predictor = Callable[[Tensor], NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pseudo(Noise):
+class SFDA(Noise):
     """Labels are what ``predictor`` sees in the image; the mask only says which pixels are ignored.
 
     It is the one noise that needs ``image``. The ``rng`` is not used: the errors are those of the model.
@@ -34,7 +34,7 @@ class Pseudo(Noise):
     def apply(self, mask: Mask, rng: np.random.Generator, image: Tensor | None) -> Mask:
         """Predict the labels."""
         if image is None:
-            raise ValueError("pseudo noise needs the image, got image=None")
+            raise ValueError("sfda noise needs the image, got image=None")
         predicted = np.asarray(self.predictor(image))
         if predicted.shape != mask.shape:
             raise ValueError(f"the predictor gave shape {predicted.shape} for a mask of shape {mask.shape}")
