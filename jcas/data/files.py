@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import tifffile
 import torch
 from nibabel.filebasedimages import ImageFileError
 from nibabel.spatialimages import HeaderDataError
-from PIL import Image, ImageFile
+from PIL import Image, ImageFile, UnidentifiedImageError
 from torch import Tensor
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
@@ -35,6 +36,8 @@ _UNREADABLE = (
     Image.DecompressionBombError, ImageFileError, HeaderDataError, tifffile.TiffFileError,
 )  # fmt: skip
 _LOSSY = (".jpg", ".jpeg")
+_TIFF = (".tif", ".tiff")
+_ALPHA = (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
 _GREY = ("1", "L", "LA", "La", "I", "F")
 
 
@@ -75,6 +78,8 @@ def image_size(path: Path) -> tuple[int, int]:
         if is_volume(path):
             shape = _volume_shape(path)
             return shape[0], shape[1]
+        if (deep := _deep_tiff(path)) is not None:
+            return deep.rows, deep.columns
         with Image.open(path) as picture:
             return picture.height, picture.width
 
@@ -84,6 +89,8 @@ def image_channels(path: Path) -> int:
     with _readable(path):
         if is_volume(path):
             return 1
+        if (deep := _deep_tiff(path)) is not None:
+            return deep.channels
         with Image.open(path) as picture:
             return 1 if picture.mode in _GREY or picture.mode.startswith("I;16") else 3
 
@@ -217,13 +224,14 @@ def _readable(path: Path) -> Iterator[None]:
 
 def _picture(path: Path, *, palette: bool) -> np.ndarray:
     """Decode a flat file into (H, W) or (H, W, 3) of its own depth; ``palette`` keeps palette indices."""
+    with _readable(path):
+        if (deep := _deep_tiff(path)) is not None:
+            return deep.decode(path)
     with _readable(path), Image.open(path) as picture:
         frames = getattr(picture, "n_frames", 1)
         if frames > 1:
             raise ValueError(f"{path}: holds {frames} frames, one image per file is expected")
         depth = _colour_depth(picture)
-        if depth == 16 and picture.format == "TIFF":
-            return tifffile.imread(path)[:, :, :3]
         picture.load()
         if picture.mode == "P" and palette:
             return np.array(picture)
@@ -239,12 +247,63 @@ def _picture(path: Path, *, palette: bool) -> np.ndarray:
         return colour.astype(np.uint16) * 257 if depth == 16 else colour
 
 
+@dataclass(frozen=True)
+class _DeepTiff:
+    """A TIFF that Pillow reads in 8 bits or not at all: deep colour, planes one after the other, 64-bit grey."""
+
+    rows: int
+    columns: int
+    channels: int  # 1 or 3, alpha left out
+    sample_axis: int | None  # where the channels stand in the stored array; None: there is only one
+
+    def decode(self, path: Path) -> np.ndarray:
+        """The pixels, (H, W) or (H, W, 3)."""
+        pixels = tifffile.imread(path, key=0)
+        if self.sample_axis is not None:
+            pixels = np.moveaxis(pixels, self.sample_axis, -1)[:, :, : self.channels]
+        return pixels[:, :, 0] if self.channels == 1 and pixels.ndim == 3 else pixels
+
+
+def _deep_tiff(path: Path) -> _DeepTiff | None:
+    """Layout of a TIFF that tifffile must read, from its header; None for all that Pillow reads right."""
+    if _suffix(path) not in _TIFF:
+        return None
+    with tifffile.TiffFile(path) as tiff:
+        if len(tiff.pages) > 1:
+            raise ValueError(f"{path}: holds {len(tiff.pages)} frames, one image per file is expected")
+        page = tiff.pages.first
+        samples = page.samplesperpixel
+        if page.photometric == tifffile.PHOTOMETRIC.RGB:
+            channels = min(samples, 3)
+        elif page.photometric in (tifffile.PHOTOMETRIC.MINISBLACK, tifffile.PHOTOMETRIC.MINISWHITE):
+            channels = samples - sum(extra in _ALPHA for extra in page.extrasamples)
+        else:
+            return None  # palettes, YCbCr of JPEG and the like: Pillow's
+        if channels not in (1, 3):
+            raise ValueError(f"{path}: {channels} channels, an image has 1 (grey) or 3 (RGB)")
+        pillow_shows_it = (
+            _pillow_knows(path)
+            if samples == 1
+            else page.bitspersample <= 8 and (channels == 1 or page.photometric == tifffile.PHOTOMETRIC.RGB)
+        )
+        if pillow_shows_it:
+            return None
+        axis = page.axes.index("S") if samples > 1 else None
+        return _DeepTiff(page.imagelength, page.imagewidth, channels, axis)
+
+
+def _pillow_knows(path: Path) -> bool:
+    try:
+        with Image.open(path):
+            return True
+    except UnidentifiedImageError:
+        return False
+
+
 def _colour_depth(picture: ImageFile.ImageFile) -> int:
     """Bits per channel of a colour file; Pillow's mode says RGB for 8 and for 16."""
     if picture.mode not in ("RGB", "RGBA", "RGBX"):
         return 8
-    if picture.format == "TIFF":
-        return max(getattr(picture, "tag_v2", {}).get(258, (8,)))
     return 16 if any(";16" in str(tile[3]) for tile in picture.tile) else 8
 
 
@@ -264,10 +323,12 @@ def _scaled(pixels: np.ndarray, intensity: tuple[float, float] | None) -> np.nda
 
 
 def _whole(path: Path, labels: np.ndarray) -> np.ndarray:
-    whole = labels.astype(np.int64)
-    if labels.dtype.kind == "f" and not (whole == labels).all():
-        raise ValueError(f"{path}: labels must be whole numbers, got {labels[whole != labels].flat[0]:g}")
-    return whole
+    if labels.dtype.kind == "f":
+        # Also false for NaN, infinity and numbers too large for an integer, which astype would only warn of.
+        whole = (np.abs(labels) < 2**53) & (np.floor(labels) == labels)
+        if not whole.all():
+            raise ValueError(f"{path}: labels must be whole numbers, got {labels[~whole].flat[0]:g}")
+    return labels.astype(np.int64)
 
 
 def _stamp(path: Path) -> int:

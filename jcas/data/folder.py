@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import io
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -170,29 +171,32 @@ def _read_split(path: Path, images: dict[str, Path]) -> tuple[dict[str, str], di
     groups = {name: name for name in images}
     if not path.exists():
         return {}, groups
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        table = csv.DictReader(stream, skipinitialspace=True)
-        columns = table.fieldnames or []
-        if "name" not in columns or not {"split", "group", "patient"} & set(columns):
-            raise ValueError(f"{path}: needs the columns name and split (or group), got {', '.join(columns) or 'none'}")
-        group_column = "group" if "group" in columns else "patient"
-        splits: dict[str, str] = {}
-        seen: set[str] = set()
-        for row in table:
-            where = f"{path}, line {table.line_num}"
-            if None in row or None in row.values():
-                raise ValueError(f"{where}: expected {len(columns)} values ({', '.join(columns)})")
-            name = row["name"] if row["name"] in images else files.stem(Path(row["name"]))
-            if name not in images:
-                raise ValueError(f"{where}: no image named {row['name']!r}")
-            if name in seen:
-                raise ValueError(f"{where}: {name!r} is listed twice")
-            seen.add(name)
-            if "split" in columns:
-                if row["split"] not in SPLITS:
-                    raise ValueError(f"{where}: unknown split {row['split']!r}, choose one of {', '.join(SPLITS)}")
-                splits[name] = row["split"]
-            groups[name] = row.get(group_column) or name
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
+    table = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    columns = table.fieldnames or []
+    if "name" not in columns or not {"split", "group", "patient"} & set(columns):
+        raise ValueError(f"{path}: needs the columns name and split (or group), got {', '.join(columns) or 'none'}")
+    group_column = "group" if "group" in columns else "patient"
+    splits: dict[str, str] = {}
+    seen: set[str] = set()
+    for row in table:
+        where = f"{path}, line {table.line_num}"
+        if None in row or None in row.values():
+            raise ValueError(f"{where}: expected {len(columns)} values ({', '.join(columns)})")
+        name = row["name"] if row["name"] in images else files.stem(Path(row["name"]))
+        if name not in images:
+            raise ValueError(f"{where}: no image named {row['name']!r}")
+        if name in seen:
+            raise ValueError(f"{where}: {name!r} is listed twice")
+        seen.add(name)
+        if "split" in columns:
+            if row["split"] not in SPLITS:
+                raise ValueError(f"{where}: unknown split {row['split']!r}, choose one of {', '.join(SPLITS)}")
+            splits[name] = row["split"]
+        groups[name] = row.get(group_column) or name
     missing = [name for name in images if name not in seen]
     if missing:
         raise ValueError(f"{path}: no row for image {missing[0]!r} ({len(missing)} such images)")

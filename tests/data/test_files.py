@@ -82,6 +82,45 @@ def test_rgb_tiff_of_16_bits_keeps_its_depth(tmp_path):
     np.testing.assert_allclose(image.numpy(), deep.transpose(2, 0, 1) / 134, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["uint8", "uint16", "int16", "float32", "float64"])
+@pytest.mark.parametrize("photometric", ["rgb", "minisblack"])
+def test_tiff_with_one_plane_per_channel_is_read_as_colour(tmp_path, kind, photometric):
+    stored = RGB.astype(kind).transpose(2, 0, 1).copy()
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, stored, photometric=photometric, planarconfig="separate")
+    assert files.image_size(path) == (ROWS, COLUMNS) and files.image_channels(path) == 3
+    np.testing.assert_allclose(read_image(path, intensity=(0, 255)).numpy(), stored / np.float32(255), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_float_colour_tiff_is_stretched_between_its_percentiles_and_its_alpha_dropped(tmp_path, kind):
+    values = np.linspace(-2, 2, 1200).astype(kind).reshape(20, 20, 3)
+    low, high = np.percentile(values, (0.5, 99.5))
+    expected = ((values.astype(float) - low) / (high - low)).clip(0, 1).transpose(2, 0, 1)
+    tifffile.imwrite(tmp_path / "rgb.tif", values, photometric="rgb")
+    tifffile.imwrite(
+        tmp_path / "rgba.tif", np.dstack([values, values[:, :, :1]]), photometric="rgb", extrasamples=["unassalpha"]
+    )
+    for name in ("rgb.tif", "rgba.tif"):
+        np.testing.assert_allclose(read_image(tmp_path / name).numpy(), expected, atol=2e-3)
+
+
+def test_grey_tiff_of_64_bits_is_an_image_and_a_mask(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", GREY.astype(np.float64), photometric="minisblack")
+    assert files.image_channels(tmp_path / "a.tif") == 1
+    np.testing.assert_allclose(read_image(tmp_path / "a.tif", intensity=(0, 255))[0], GREY / np.float32(255))
+    np.testing.assert_array_equal(read_mask(tmp_path / "a.tif"), GREY)
+
+
+@pytest.mark.parametrize("count", [2, 4, 5])
+def test_tiff_of_an_odd_number_of_channels_is_refused(tmp_path, count):
+    stored = np.repeat(GREY[None], count, axis=0)
+    tifffile.imwrite(tmp_path / "a.tif", stored, photometric="minisblack", planarconfig="separate")
+    for read in (read_image, files.image_channels, files.image_size):
+        with pytest.raises(ValueError, match=rf"a\.tif: {count} channels, an image has 1 \(grey\) or 3 \(RGB\)"):
+            read(tmp_path / "a.tif")
+
+
 def test_rgb_png_of_16_bits_keeps_its_upper_byte(tmp_path):
     deep = (np.arange(ROWS * COLUMNS * 3).reshape(ROWS, COLUMNS, 3) * 480).astype(">u2")
     lines = b"".join(b"\0" + row.tobytes() for row in deep)
@@ -211,6 +250,18 @@ def test_fractional_labels_are_refused(tmp_path):
     path = save_volume(tmp_path / "a.nii", np.full((2, 2, 1), 0.5, np.float32))
     with pytest.raises(ValueError, match=r"a\.nii: labels must be whole numbers, got 0\.5"):
         read_mask(path, slice_index=0)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("value", "shown"), [(np.nan, "nan"), (-np.inf, "-inf"), (1e30, r"1e\+30")])
+def test_labels_that_are_no_numbers_are_refused_without_a_warning(tmp_path, value, shown):
+    data = np.zeros((2, 2, 1), np.float32)
+    data[1, 0] = value
+    path = save_volume(tmp_path / "a.nii", data)
+    with pytest.raises(ValueError, match=rf"a\.nii: labels must be whole numbers, got {shown}$"):
+        read_mask(path, slice_index=0)
+    with pytest.raises(ValueError, match=r"a\.nii: labels must be whole numbers"):
+        files.mask_values(path)
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.tif", "a.bmp", "a.nii", "a.nii.gz"])

@@ -186,6 +186,14 @@ def test_bad_split_is_refused(tmp_path, table, message):
         read_folder(tmp_path)
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_split_in_another_encoding_is_one_line_that_names_it(tmp_path, encoding):
+    root = write_folder(tmp_path / "data", numbered(2))
+    (root / "split.csv").write_text("name,split,group\ni00,train,Müller\ni01,test,b\n", encoding=encoding)
+    with pytest.raises(ValueError, match=r"split\.csv: not UTF-8 text \(.* at byte \d+\); save it as UTF-8$"):
+        read_folder(root)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
