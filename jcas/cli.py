@@ -228,13 +228,18 @@ def evaluate(
     run: RunFolder,
     data: Annotated[Path | None, typer.Option(help="Another dataset; default: the run's own.")] = None,
     split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
-    surface: Annotated[bool, typer.Option("--surface", help="Also HD95, ASSD (pixels) and NSD (percent).")] = False,
+    surface: Annotated[
+        bool, typer.Option("--surface", help="Also HD95, ASSD and NSD; mm for NIfTI, else pixels.")
+    ] = False,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Distance that NSD counts as right, in the unit of the distances.")
+    ] = 1.0,
     device: Annotated[str, typer.Option(help="auto, cpu, gpu or mps.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Write the tables as JSON.")] = None,
 ) -> None:
     """Score a trained model against the true masks (clean/ where it exists)."""
     from jcas.data import open_dataset
-    from jcas.inference import score
+    from jcas.inference import distance_unit, score
     from jcas.run import device_named, read_run, write_json
 
     trained = read_run(run)
@@ -246,9 +251,18 @@ def evaluate(
         raise ValueError(f"{dataset.root}: {dataset.channels} channels, but {run} was trained on {trained.channels}")
     if not dataset.split(split):
         raise ValueError(f"{dataset.root}: no {split} images")
-    scores, _ = score(trained.method, dataset, split, trained.config, surface=surface, progress=True)
-    tables = {"method": trained.config.method, "dataset": dataset.name, "split": split, **scores.compute()}
+    scores, _ = score(
+        trained.method, dataset, split, trained.config, surface=surface, tolerance=tolerance, progress=True
+    )
+    tables: dict[str, Any] = {
+        "method": trained.config.method,
+        "dataset": dataset.name,
+        "split": split,
+        **scores.compute(),
+    }
     tables["truth"] = "clean" if dataset.truth_is_clean(split) else "masks"
+    if surface:
+        tables |= {"distance_unit": distance_unit(dataset, split), "nsd_tolerance": tolerance}
     _warn_of_noisy_truth(tables)
     _print_results([tables])
     if out is not None:
@@ -281,16 +295,22 @@ def predict(
     _say(f"{count} masks in {out}")
 
 
-@app.command(epilog=_example("jcas report runs/baseline runs/jcas --out report.html", "jcas report bench").strip())
+@app.command(
+    epilog=_example(
+        "jcas report runs/baseline runs/jcas --out report.html", "jcas report bench", "jcas report audits/first"
+    ).strip()
+)
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, side by side in this order; or one benchmark.")],
-    out: Annotated[Path | None, typer.Option(help="HTML file; default: report.html in the first run.")] = None,
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, side by side; or one benchmark; or one audit.")],
+    out: Annotated[Path | None, typer.Option(help="HTML file; default: report.html in the first folder.")] = None,
 ) -> None:
-    """Put one or several runs, or a benchmark, on one self-contained page."""
-    from jcas.report import build_benchmark_report, build_report, is_benchmark
+    """Put one or several runs, a benchmark, or an audit on one self-contained page."""
+    from jcas.report import build_audit_report, build_benchmark_report, build_report, is_audit, is_benchmark
 
     target = out or runs[0] / "report.html"
-    if len(runs) == 1 and is_benchmark(runs[0]):
+    if len(runs) == 1 and is_audit(runs[0]):
+        page = build_audit_report(runs[0], target)
+    elif len(runs) == 1 and is_benchmark(runs[0]):
         page = build_benchmark_report(runs[0], target)
     else:
         page = build_report(runs, target)
@@ -350,7 +370,8 @@ def audit(
     if dataset_out is not None:
         auditing.write_dataset(out, dataset_out, use=use)  # type: ignore[arg-type]
         _say(f"dataset: {dataset_out}")
-    _say(f"audit folder: {out}    look: jcas review {out}")
+    folder = shlex.quote(str(out))
+    _say(f"audit folder: {out}    look: jcas report {folder}    repair: jcas review {folder}")
 
 
 @app.command(
@@ -502,9 +523,16 @@ def _print_results(rows: list[dict[str, Any]]) -> None:
     surface = [metric for metric in ("hd95", "assd", "nsd", "missed") if metric in rows[0]]
     if not surface:
         return
-    table = Table(title="surfaces: HD95, ASSD in pixels; NSD (within 1 pixel), missed in percent")
-    for column in ("method", "class", *surface):
-        table.add_column(column, justify="left" if column in ("method", "class") else "right")
+    unit = rows[0]["distance_unit"]
+    headings = {
+        "hd95": f"HD95\n{unit}",
+        "assd": f"ASSD\n{unit}",
+        "nsd": f"NSD, %\nwithin {rows[0]['nsd_tolerance']:g} {unit}",
+        "missed": "missed\n% of images",
+    }
+    table = Table("method", "class", title="surfaces, within the image or slice")
+    for metric in surface:
+        table.add_column(headings[metric], justify="right")
     for row in rows:
         for name in [*names, "mean"]:
             table.add_row(row["method"], name, *(_cell(row[metric][name]) for metric in surface))

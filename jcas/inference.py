@@ -62,13 +62,31 @@ def predict_records(
         yield record, probabilities(method, sample.image, config).argmax(0), sample.clean
 
 
+def distance_unit(dataset: Dataset, split: str) -> str:
+    """Unit of surface distances: ``mm`` where every image of the split is a slice of a volume, else ``pixels``."""
+    records = dataset.split(split)
+    return "mm" if records and all(dataset.pixel_size(record) is not None for record in records) else "pixels"
+
+
 def score(
-    method: Method, dataset: Dataset, split: str, config: Config, *, surface: bool = False, progress: bool = False
+    method: Method,
+    dataset: Dataset,
+    split: str,
+    config: Config,
+    *,
+    surface: bool = False,
+    tolerance: float = 1.0,
+    progress: bool = False,
 ) -> tuple[SegmentationScores, dict[str, Tensor]]:
-    """Scores of a split at the images' own size, and the predicted masks by image id."""
-    scores = SegmentationScores(dataset.labels, surface=surface)
+    """Scores of a split at the images' own size, and the predicted masks by image id.
+
+    With ``surface`` also distances within the image or slice, in the unit that `distance_unit` tells; ``tolerance``
+    of the NSD is in the same unit.
+    """
+    scores = SegmentationScores(dataset.labels, surface=surface, tolerance=tolerance)
     masks: dict[str, Tensor] = {}
     records = dataset.split(split)
+    in_millimetres = surface and distance_unit(dataset, split) == "mm"
     shown = track(
         predict_records(method, dataset, records, config),
         total=len(records),
@@ -78,6 +96,6 @@ def score(
         disable=not progress,
     )
     for record, predicted, truth in shown:
-        scores.update(predicted, truth, record.id)
+        scores.update(predicted, truth, record.id, spacing=dataset.pixel_size(record) if in_millimetres else None)
         masks[record.id] = predicted.to(torch.uint8)
     return scores, masks

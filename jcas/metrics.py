@@ -10,6 +10,9 @@ Two rules are in use and they differ; both are always reported:
 
 Pixels whose truth is 255 take part in nothing, the predicted area included (the authors' code keeps
 them there).
+
+Surface distances are those within one image or slice. For slices of NIfTI volumes `jcas evaluate` takes the voxel size
+within the slice from the file and gives millimetres; for all other images it gives pixels.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from jcas.schema import LabelSpace
 
 Table = dict[str, float | None]
 """One value per foreground class name, and ``mean``; ``None`` where there was nothing to score."""
+
+Spacing = float | Sequence[float] | None
 
 _SURFACE = ("hd95", "assd", "nsd")
 
@@ -58,7 +63,7 @@ class SegmentationScores:
     Args:
         labels: Classes to score; the background takes part in the counts but gets no row of its own.
         surface: Also compute the surface scores (slower by far).
-        spacing: Size of a pixel along each axis, or one number for all.
+        spacing: Size of a pixel along each axis, or one number for all; `update` takes another for its images.
         tolerance: Surface distance that still counts as right in ``nsd``, in the unit of ``spacing``.
 
     >>> scores = SegmentationScores(LabelSpace(("background", "vessel")))
@@ -69,7 +74,7 @@ class SegmentationScores:
 
     labels: LabelSpace
     surface: bool = field(default=False, kw_only=True)
-    spacing: float | Sequence[float] | None = field(default=None, kw_only=True)
+    spacing: Spacing = field(default=None, kw_only=True)
     tolerance: float = field(default=1.0, kw_only=True)
     _images: dict[str, _ImageCounts] = field(default_factory=dict, init=False, repr=False)
 
@@ -82,6 +87,8 @@ class SegmentationScores:
         predicted: Tensor | NDArray[np.integer],  # (*spatial) or (B, *spatial), label ids
         truth: Tensor | NDArray[np.integer],  # same shape, 255 = ignore
         ids: str | Sequence[str],  # one string: one image; a sequence: one per entry of the batch
+        *,
+        spacing: Spacing = None,  # of these images; None: that of the collector
     ) -> None:
         """Add one image or one batch of images."""
         predicted, truth = torch.as_tensor(predicted), torch.as_tensor(truth)
@@ -93,7 +100,7 @@ class SegmentationScores:
         if len(names) != len(predicted):
             raise ValueError(f"{len(predicted)} images but {len(names)} ids: {names!r}")
         for name, one_predicted, one_truth in zip(names, predicted.long(), truth.long(), strict=True):
-            self._add(name, self._count(one_predicted, one_truth, name))
+            self._add(name, self._count(one_predicted, one_truth, name, self.spacing if spacing is None else spacing))
 
     def merge(self, other: SegmentationScores) -> None:
         """Take over the images of another collector, for example of another process."""
@@ -137,7 +144,7 @@ class SegmentationScores:
         if not np.array_equal(known.confusion, counts.confusion):
             raise ValueError(f"two different images share the id {name!r}")
 
-    def _count(self, predicted: Tensor, truth: Tensor, name: str) -> _ImageCounts:
+    def _count(self, predicted: Tensor, truth: Tensor, name: str, spacing: Spacing) -> _ImageCounts:
         classes = self.labels.num_classes
         judged = truth != self.labels.ignore
         kept = {"predicted": predicted[judged], "truth": truth[judged]}
@@ -147,11 +154,11 @@ class SegmentationScores:
                 raise ValueError(f"{kind} label {wrong} in image {name!r} is not one of 0..{classes - 1}")
         pairs = kept["truth"] * classes + kept["predicted"]
         confusion = torch.bincount(pairs, minlength=classes**2).view(classes, classes).cpu().numpy()
-        surface = self._surface_scores(predicted, truth, judged, confusion) if self.surface else {}
+        surface = self._surface_scores(predicted, truth, judged, confusion, spacing) if self.surface else {}
         return _ImageCounts(confusion, surface)
 
     def _surface_scores(
-        self, predicted: Tensor, truth: Tensor, judged: Tensor, confusion: NDArray[np.int64]
+        self, predicted: Tensor, truth: Tensor, judged: Tensor, confusion: NDArray[np.int64], spacing: Spacing
     ) -> dict[str, tuple[float | None, ...]]:
         scores: dict[str, list[float | None]] = {key: [] for key in _SURFACE}
         for index in range(1, self.labels.num_classes):
@@ -159,12 +166,12 @@ class SegmentationScores:
             values: tuple[float | None, float | None, float | None] = (None, None, 0.0 if is_true else None)
             if is_true and is_predicted:
                 masks = [((image == index) & judged)[None, None] for image in (predicted, truth)]
-                hd95 = compute_hausdorff_distance(*masks, include_background=True, percentile=95, spacing=self.spacing)
+                hd95 = compute_hausdorff_distance(*masks, include_background=True, percentile=95, spacing=spacing)
                 assd = compute_average_surface_distance(
-                    *masks, include_background=True, symmetric=True, spacing=self.spacing
+                    *masks, include_background=True, symmetric=True, spacing=spacing
                 )
                 nsd = compute_surface_dice(
-                    *masks, include_background=True, class_thresholds=[self.tolerance], spacing=self.spacing
+                    *masks, include_background=True, class_thresholds=[self.tolerance], spacing=spacing
                 )
                 values = (hd95.item(), assd.item(), 100 * nsd.item())
                 assert all(v is not None and isfinite(v) for v in values), "both surfaces exist"

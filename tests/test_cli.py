@@ -234,7 +234,37 @@ def test_corrupt_refuses_to_write_into_the_dataset(broken, capsys):
 def test_surface_scores_are_shown(run, capsys):
     code, out, err = jcas("evaluate", run, "--surface", capsys=capsys)
     assert code == 0, err
-    assert "HD95" in out and "hd95" in out and "nsd" in out
+    assert "HD95" in out and "ASSD" in out and "within 1 pixels" in out and "missed" in out
+
+
+def test_surface_scores_of_volumes_are_in_millimetres_within_the_slice(tmp_path, capsys):
+    from jcas.config import make_config
+    from jcas.engine import train
+
+    names, found = ("fine", "coarse"), {}
+    for name, voxel in zip(names, ([1, 1, 5, 1], [2, 2, 9, 1]), strict=True):
+        rng = np.random.default_rng(0)
+        for number in range(3):
+            mask = np.zeros((32, 40, 3), np.uint8)
+            mask[8:20, 5 + number : 25] = 1
+            image = mask * 100 + rng.integers(0, 90, mask.shape)
+            for folder, data in (("images", image.astype(np.int16)), ("masks", mask)):
+                (tmp_path / name / folder).mkdir(parents=True, exist_ok=True)
+                path = tmp_path / name / folder / f"case{number}.nii.gz"
+                nibabel.save(nibabel.Nifti1Image(data, np.diag(voxel)), path)
+    values = {"data": str(tmp_path / "fine"), "method": "baseline", "epochs": 4, "batch_size": 3, "threads": 1}
+    train(make_config(values), tmp_path / "run", progress=False)
+    for name in names:
+        out = tmp_path / f"{name}.json"
+        code, shown, err = jcas(
+            "evaluate", tmp_path / "run", "--data", tmp_path / name, "--surface", "--out", out, capsys=capsys
+        )
+        assert code == 0 and "within 1 mm" in shown, err
+        found[name] = json.loads(out.read_text())
+    assert found["fine"]["distance_unit"] == "mm" and found["fine"]["nsd_tolerance"] == 1.0
+    assert found["fine"]["assd"]["mean"] > 0, "a perfect prediction would show nothing"
+    assert found["coarse"]["assd"]["mean"] == pytest.approx(2 * found["fine"]["assd"]["mean"])
+    assert found["coarse"]["jac"] == found["fine"]["jac"]
 
 
 def test_missing_folder(tmp_path, capsys):

@@ -170,6 +170,14 @@ def test_surface_scores_of_a_shifted_square_match_a_loop_over_its_edges():
     assert table["missed"] == {"shaft": 0.0, "wrist": None, "clasper": None, "mean": 0.0}
 
 
+def test_each_image_may_have_its_own_spacing():
+    scores = SegmentationScores(LABELS, surface=True)
+    scores.update(square(6, 9), square(6, 6), "pixels")
+    scores.update(square(6, 9), square(6, 6), "half", spacing=(1.0, 0.5))
+    pixels, half = (row["hd95"]["shaft"] for row in scores.per_image())
+    assert (pixels, half) == (3.0, 1.5)
+
+
 def test_missed_class_has_no_distance_but_zero_surface_overlap():
     scores = SegmentationScores(LABELS, surface=True)
     scores.update(square(6, 6), square(6, 6), "found")

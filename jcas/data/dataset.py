@@ -110,6 +110,10 @@ class Dataset:
         """Rows and columns of an image, without decoding it."""
         return self.reader.size(record)
 
+    def pixel_size(self, record: Record) -> tuple[float, float] | None:
+        """Millimetres between rows and between columns where the file knows them (NIfTI), else None."""
+        return None if record.slice_index is None else files.pixel_size(record.image)
+
     def load(self, record: Record, *, clean: bool) -> Sample:
         """Read one record at its own size and check it.
 

@@ -36,6 +36,7 @@ _UNREADABLE = (
     Image.DecompressionBombError, ImageFileError, HeaderDataError, tifffile.TiffFileError,
 )  # fmt: skip
 _LOSSY = (".jpg", ".jpeg")
+_MILLIMETRES = {"mm": 1.0, "meter": 1000.0, "micron": 0.001}
 _TIFF = (".tif", ".tiff")
 _ALPHA = (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
 _GREY = ("1", "L", "LA", "La", "I", "F")
@@ -99,6 +100,22 @@ def slice_count(path: Path) -> int:
     """Number of slices of a volume (along its last axis), from the header alone."""
     with _readable(path):
         return _volume_shape(path)[2]
+
+
+def pixel_size(path: Path) -> tuple[float, float] | None:
+    """Rows' and columns' distance in a slice of a volume, in millimetres; None for flat files, which hold no true one.
+
+    Volumes that do not name their unit are taken to be in millimetres, as nearly all are.
+    """
+    if not is_volume(path):
+        return None
+    with _readable(path):
+        header = nib.load(path).header
+        unit = _MILLIMETRES.get(header.get_xyzt_units()[0], 1.0)
+        rows, columns = (float(step) * unit for step in header.get_zooms()[:2])
+    if not (0 < rows < np.inf and 0 < columns < np.inf):
+        raise ValueError(f"{path}: voxels must have a size, got {rows:g} x {columns:g}")
+    return rows, columns
 
 
 def read_image(

@@ -231,6 +231,24 @@ def test_volume_mask_keeps_affine_and_spacing_and_is_uint8(tmp_path, suffix):
     np.testing.assert_array_equal(read_mask(tmp_path / f"mask{suffix}", slice_index=2), mask[:, :, 2])
 
 
+@pytest.mark.parametrize(("unit", "factor"), [("mm", 1), ("meter", 1000), ("micron", 0.001), ("unknown", 1)])
+def test_pixel_size_is_that_within_the_slice_in_millimetres(tmp_path, unit, factor):
+    volume = nib.Nifti1Image(np.zeros((4, 6, 3), np.uint8), np.diag([1.5, 0.5, 8, 1]))
+    volume.header.set_xyzt_units(unit)
+    nib.save(volume, tmp_path / "a.nii.gz")
+    assert files.pixel_size(tmp_path / "a.nii.gz") == pytest.approx((1.5 * factor, 0.5 * factor))
+    assert files.pixel_size(save(tmp_path / "a.png", GREY)) is None
+
+
+def test_volume_without_voxel_size_is_named(tmp_path):
+    path = save_volume(tmp_path / "a.nii", np.zeros((4, 6, 3), np.uint8))
+    header = bytearray(path.read_bytes())
+    struct.pack_into("<f", header, 80, float("nan"))  # pixdim[1] of the NIfTI-1 header
+    path.write_bytes(header)
+    with pytest.raises(ValueError, match=r"a\.nii: voxels must have a size, got nan x 1"):
+        files.pixel_size(path)
+
+
 def test_rewritten_volume_is_not_read_from_memory(tmp_path):
     path = tmp_path / "m.nii.gz"
     for label in (1, 2):
