@@ -69,6 +69,7 @@ def synth(
         "jcas corrupt data/source --noise symmetric --set rate=0.5 --out data/sym50",
         "jcas corrupt data/source --noise matrix --matrix T.json --out data/mine",
         "jcas corrupt data/target --noise sfda --source runs/source --out data/sfda",
+        "jcas corrupt endovis18 --noise ellipse --validation seq_04 --out data/endovis_ellipse",
     ).strip()
 )
 def corrupt(
@@ -79,6 +80,9 @@ def corrupt(
     matrix: Annotated[Path | None, typer.Option(help="JSON file with T, for --noise matrix.")] = None,
     source: Annotated[Path | None, typer.Option(help="Run folder whose predictions are the labels (sfda).")] = None,
     share: Annotated[float, typer.Option(min=0, max=1, help="Share of the images that get noise.")] = 1.0,
+    validation: Annotated[
+        list[str] | None, typer.Option(help="Group (patient, video) to move from train to val; repeat.")
+    ] = None,
     seed: Seed = 0,
     workers: Annotated[int, typer.Option(min=1, help="Threads.")] = 2,
 ) -> None:
@@ -99,7 +103,16 @@ def corrupt(
         workers = 1
     elif source is not None:
         raise ValueError(f"--source belongs to --noise sfda, got --noise {noise}")
-    folder = lay_noise(data, noise=chosen, out=out, parameters=values or None, seed=seed, share=share, workers=workers)
+    folder = lay_noise(
+        data,
+        noise=chosen,
+        out=out,
+        parameters=values or None,
+        seed=seed,
+        share=share,
+        validation=validation or (),
+        workers=workers,
+    )
     about = json.loads((folder / "noise.json").read_text(encoding="utf-8"))
     pairs, pixels = about["affinity_noise_rate"], about["class_noise_rate"]
     cleaner = "cleaner than" if pairs < pixels else "noisier than" if pairs > pixels else "as noisy as"

@@ -41,6 +41,7 @@ def corrupt(
     workers: int = 1,
     splits: Sequence[str] = ("train", "val"),
     share: float = 1.0,
+    validation: Sequence[str] = (),
     progress: bool = True,
 ) -> Path:
     """Write a copy of a dataset whose masks are noisy; return its folder.
@@ -60,11 +61,12 @@ def corrupt(
         workers: threads.
         splits: whose masks get noise. The others keep the true labels, and so do images that the dataset trusts.
         share: of the images in those splits that get noise, chosen by ``seed``.
+        validation: groups of the training split that become the validation split of the copy.
         progress: show a progress bar.
     """
     out = Path(out)
     _check(out, splits, share, workers)
-    dataset = open_dataset(dataset_dir, seed=seed)
+    dataset = open_dataset(dataset_dir, seed=seed).hold_out(validation)
     if isinstance(noise, str):
         noise = make_noise(noise, num_classes=dataset.labels.num_classes, parameters=parameters)
     elif parameters:

@@ -157,6 +157,23 @@ def test_pseudo_labels_see_the_image(source, tmp_path):
     assert described(out)["parameters"] == {"source": "a threshold"} and described(out)["true_transition"] is None
 
 
+def test_groups_are_held_out_for_validation(source, tmp_path):
+    before = open_dataset(source)
+    group = before.split("train")[0].group
+    out = corrupt(source, noise="ellipse", out=tmp_path / "out", validation=[group], progress=False)
+    after = {record.id: record.split for record in open_dataset(out).records}
+    for record in before.records:
+        assert after[record.id] == ("val" if record.group == group else record.split)
+    for groups, message in (
+        (["nobody"], "'nobody' is no group of the training images"),
+        ([before.split("test")[0].group], "is no group of the training images"),
+        ([record.group for record in before.split("train")], "would take every training image"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            corrupt(source, noise="ellipse", out=tmp_path / "no", validation=groups, progress=False)
+    assert not (tmp_path / "no").exists()
+
+
 @pytest.fixture
 def small(tmp_path) -> Path:
     """Four grey images with an ignored corner, mask values 0 and 200, weights, groups and a trusted image."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import difflib
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -100,6 +102,19 @@ class Dataset:
         if name not in SPLITS:
             raise ValueError(f"unknown split {name!r}, choose one of {', '.join(SPLITS)}")
         return [record for record in self.records if record.split == name]
+
+    def hold_out(self, groups: Collection[str]) -> Dataset:
+        """The same dataset with these groups (patients, volumes, videos) of the training split moved to ``val``."""
+        free = {record.group for record in self.split("train")}
+        for group in groups:
+            if group not in free:
+                nearest = difflib.get_close_matches(group, free, n=1)
+                known = f"did you mean {nearest[0]!r}?" if nearest else f"such as {', '.join(sorted(free)[:8])}"
+                raise ValueError(f"{self.root}: {group!r} is no group of the training images, {known}")
+        if groups and free == set(groups):
+            raise ValueError(f"{self.root}: validation would take every training image")
+        moved = [replace(r, split="val") if r.group in groups and r.split == "train" else r for r in self.records]
+        return replace(self, records=tuple(moved))
 
     def truth_is_clean(self, split: str = "test") -> bool:
         """Whether evaluation on this split sees true labels, not just the (maybe noisy) training labels."""

@@ -14,7 +14,11 @@ EndoVis 2017 (Allan et al., "2017 Robotic Instrument Segmentation Challenge", ar
     instrument_dataset_1/left_frames/frame000.png            225 frames; 8 sequences with labels
     instrument_dataset_1/ground_truth/<instrument>/frame000.png    10 shaft, 20 wrist, 30 clasper
 
-The sequences may lie one folder deeper, as in the release archives.
+The sequences may lie one folder deeper, as in the release archives. An optional ``dataset.yaml`` beside them chooses
+another split or size, for every command alike (see `Description`)::
+
+    validation_sequences: [4, 11]      # EndoVis 2018; none by default, as published
+    test_sequences: [2, 5, 9, 15]      # the default there
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, PositiveInt
 from torch import Tensor
 
 from jcas.data import files
@@ -48,6 +53,16 @@ _CAMERA_17 = (slice(28, 28 + 1024), slice(320, 320 + 1280))  # the camera image 
 _MOST_UNKNOWN = 0.01  # share of pixels with a meaningless value that still counts as a slip of the pen
 
 Colour = tuple[int, int, int]
+
+
+class Description(BaseModel):
+    """The keys of ``dataset.yaml`` beside EndoVis sequences; all are optional, an unknown one is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    validation_sequences: tuple[int, ...] = ()  # training sequences to hold out as `val`
+    test_sequences: tuple[int, ...] | None = None  # None: ISINet's in EndoVis 2018, none in EndoVis 2017
+    size: tuple[PositiveInt, PositiveInt] | None = SIZE  # rows and columns; null keeps the frames' own
 
 
 def read_endovis18(
@@ -215,6 +230,10 @@ def _dataset(
     test: Collection[int],
     reader: Reader,
 ) -> Dataset:
+    for number in test:
+        # The published split names sequences that a part of the archives does not hold; a choice of one's own must fit.
+        if number not in sequences and tuple(test) != TEST_SEQUENCES_18:
+            raise ValueError(f"{root}: no test sequence {number} (there are: {', '.join(map(str, sequences))})")
     for number in validation:
         if number not in sequences or number in test:
             free = ", ".join(str(n) for n in sequences if n not in test)

@@ -15,18 +15,17 @@ A NIfTI volume ``case1.nii.gz`` gives one record per slice, ``case1#000`` and so
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from jcas.data import files
 from jcas.data.dataset import SPLITS, Dataset, FileReader, Record
+from jcas.data.description import read_description
 from jcas.schema import IGNORE, LabelSpace
 
 FRACTIONS = (0.7, 0.1, 0.2)
@@ -60,7 +59,8 @@ def read_folder(path: Path | str, *, seed: int = 0, fractions: tuple[float, floa
     root = Path(path)
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder")
-    description = _read_description(root / "dataset.yaml")
+    description = read_description(root / "dataset.yaml", Description)
+    _expect_consistent(root / "dataset.yaml", description)
     images = _list(root / "images")
     masks = _list(root / "masks")
     clean = _list(root / "clean", optional=True)
@@ -101,30 +101,6 @@ def read_folder(path: Path | str, *, seed: int = 0, fractions: tuple[float, floa
         intensity=description.intensity,
         reader=FileReader(values=description.values, ignore=description.ignore),
     )
-
-
-def _read_description(path: Path) -> Description:
-    if not path.exists():
-        return Description()
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
-    if not isinstance(content, dict | None):
-        raise ValueError(f"{path}: must hold keys and values, got {type(content).__name__}")
-    try:
-        description = Description.model_validate(content or {})
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        if first["type"] != "extra_forbidden":
-            raise ValueError(f"{path}: {key}: {first['msg']}, got {first['input']!r}") from error
-        known = list(Description.model_fields)
-        nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys: {', '.join(known)}"
-        raise ValueError(f"{path}: unknown key {key!r}, {hint}") from error
-    _expect_consistent(path, description)
-    return description
 
 
 def _expect_consistent(path: Path, description: Description) -> None:

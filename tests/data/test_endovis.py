@@ -93,6 +93,38 @@ def test_endovis18_has_the_split_of_isinet(tmp_path):
             read_endovis18(tmp_path, validation_sequences=(bad,))
 
 
+def test_description_beside_the_sequences_chooses_split_and_size(tmp_path):
+    write_18(tmp_path, (1, 2, 3, 4))
+    assert [r.group for r in open_dataset(tmp_path).split("test")] == ["seq_02"] * 2
+    (tmp_path / "dataset.yaml").write_text("validation_sequences: [4]\nsize: [32, 40]\n")
+    dataset = open_dataset(tmp_path)
+    assert {s: {r.group for r in dataset.split(s)} for s in ("train", "val", "test")} == {
+        "train": {"seq_01", "seq_03"}, "val": {"seq_04"}, "test": {"seq_02"},
+    }  # fmt: skip
+    assert dataset.load(dataset.records[0], clean=True).image.shape == (3, 32, 40)
+    (tmp_path / "dataset.yaml").write_text("test_sequences: [3]\nsize: null\n")
+    dataset = open_dataset(tmp_path)
+    assert {r.group for r in dataset.split("test")} == {"seq_03"} and dataset.size(dataset.records[0]) == (64, 80)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("validation_sequence: [1]", "unknown key 'validation_sequence', did you mean 'validation_sequences'"),
+        ("validation_sequences: [2]", "validation sequence 2 is not a training sequence"),
+        ("test_sequences: [7]", r"no test sequence 7 \(there are: 1, 2, 3\)"),
+        ("size: [0, 10]", "size.0: .*greater than 0"),
+        ("size: 5", "size: .*5"),
+    ],
+)
+def test_bad_description_beside_the_sequences_is_one_line(tmp_path, text, message):
+    write_18(tmp_path)
+    (tmp_path / "dataset.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        open_dataset(tmp_path)
+    assert "\n" not in str(error.value)
+
+
 def test_endovis18_is_found_inside_its_release_folders(tmp_path):
     write_18(tmp_path, (1, 2), release="miccai_challenge_2018_release_1")
     write_18(tmp_path, (5,), release="miccai_challenge_release_2")
