@@ -326,10 +326,13 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     writer = RunWriter(out, config, log_lines=progress and not sys.stderr.isatty())
     trainer = _trainer(config, out, writer, progress=progress)
     if first:  # everything that can be wrong is found before anything is written
-        check(dataset)
+        unseen = check(dataset, use_clean_as_labels=config.labels == "clean")
         noise_info(dataset)
         engine.try_one_image()
         _prepare_folder(out, config, resume=resume)
+        if unseen:
+            classes = f"{', '.join(unseen)} never occur{'s' if len(unseen) == 1 else ''}"
+            print(f"jcas: {classes} in the training labels of {dataset.root} and cannot be learnt", file=sys.stderr)
     checkpoint = _checkpoint_to_resume(writer.last, engine) if resume else None
     if config.compile:
         method.model.compile()

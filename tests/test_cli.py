@@ -267,6 +267,18 @@ def test_surface_scores_of_volumes_are_in_millimetres_within_the_slice(tmp_path,
     assert found["coarse"]["jac"] == found["fine"]["jac"]
 
 
+def test_class_that_never_occurs_is_told_once_and_ignored_labels_are_refused(broken, tmp_path, capsys):
+    for path in (broken / "masks").iterdir():
+        mask = np.array(Image.open(path))
+        Image.fromarray(np.where(mask == 3, 255, mask).astype(np.uint8)).save(path)
+    code, _, err = train_on(broken, tmp_path / "run", capsys)
+    assert code == 0 and err.count("clasper never occurs in the training labels") == 1, err
+    for path in (broken / "masks").iterdir():
+        Image.fromarray(np.full((40, 48), 255, np.uint8)).save(path)
+    expect_one_line(train_on(broken, tmp_path / "none", capsys), "every pixel of the training labels is ignored")
+    assert not (tmp_path / "none").exists()
+
+
 def test_missing_folder(tmp_path, capsys):
     expect_one_line(train_on(tmp_path / "nowhere", tmp_path / "run", capsys), "nowhere")
     assert not (tmp_path / "run").exists()

@@ -159,8 +159,13 @@ class Dataset:
         return mask
 
 
-def check(dataset: Dataset) -> None:
-    """Read every file once and raise the first error, so that training fails before it starts, not in hour three."""
+def check(dataset: Dataset, *, use_clean_as_labels: bool = False) -> list[str]:
+    """Read every file once and raise the first error, so that training fails before it starts, not in hour three.
+
+    Returns the names of classes that no training label shows: a model cannot learn them. It is an error when the
+    training labels show no class at all.
+    """
+    seen: set[int] = set()
     console = Console(stderr=True)
     records = track(
         dataset.records,
@@ -170,7 +175,15 @@ def check(dataset: Dataset) -> None:
         disable=not console.is_terminal or len(dataset.records) <= _PROGRESS_FROM,
     )
     for record in records:
-        dataset.load(record, clean=True)
+        sample = dataset.load(record, clean=True)
+        if record.split == "train":
+            labels = sample.clean if use_clean_as_labels else sample.noisy
+            assert labels is not None
+            seen |= set(files.distinct(labels))
+    seen -= {IGNORE}
+    if dataset.split("train") and not seen:
+        raise ValueError(f"{dataset.root}: every pixel of the training labels is ignored, there is nothing to learn")
+    return [name for index, name in enumerate(dataset.labels.names) if index not in seen]
 
 
 def _expect_same_size(path: Path, tensor: Tensor, image_path: Path, image: Tensor) -> None:

@@ -288,6 +288,19 @@ def test_check_names_the_first_file_that_is_wrong(tmp_path):
         check(dataset)
 
 
+def test_check_tells_classes_that_no_training_label_shows(tmp_path):
+    write_folder(tmp_path, numbered(3), clean=["i00", "i01", "i02"])
+    (tmp_path / "dataset.yaml").write_text("classes: [background, shaft, wrist, clasper]\n")
+    (tmp_path / "split.csv").write_text("name,split\ni00,train\ni01,val\ni02,test\n")
+    assert check(read_folder(tmp_path)) == ["clasper"]
+    save(tmp_path / "masks" / "i00.png", np.ones((12, 16), np.uint8))
+    assert check(read_folder(tmp_path)) == ["background", "wrist", "clasper"], "val and test labels do not count"
+    assert check(read_folder(tmp_path), use_clean_as_labels=True) == ["clasper"]
+    save(tmp_path / "masks" / "i00.png", np.full((12, 16), 255, np.uint8))
+    with pytest.raises(ValueError, match="every pixel of the training labels is ignored, there is nothing to learn"):
+        check(read_folder(tmp_path))
+
+
 def test_odd_image_is_named_even_when_it_comes_first(tmp_path):
     write_folder(tmp_path, numbered(3))
     save(tmp_path / "images" / "i00.png", np.zeros((12, 16, 3), np.uint8))
