@@ -161,6 +161,9 @@ def train(
     devices: Annotated[int | None, typer.Option(min=1, help="Processes per node.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1)] = None,
     precision: Annotated[str | None, typer.Option(help="32-true, 16-mixed or bf16-mixed.")] = None,
+    deterministic: Annotated[
+        bool | None, typer.Option("--deterministic/--no-deterministic", help="Repeatable kernels on CUDA; slower.")
+    ] = None,
     compile_model: Annotated[bool | None, typer.Option("--compile/--no-compile", help="torch.compile.")] = None,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
@@ -199,6 +202,7 @@ def train(
         "devices": devices,
         "nodes": nodes,
         "precision": precision,
+        "deterministic": deterministic,
         "compile": compile_model,
     }
     given = {key: value for key, value in flags.items() if value is not None}

@@ -54,6 +54,7 @@ class Config(BaseModel):
     devices: int = Field(1, ge=1, description="processes per node")
     nodes: int = Field(1, ge=1)
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
+    deterministic: bool = Field(True, description="on CUDA: kernels that repeat themselves, where there are such")
     compile: bool = Field(False, description="torch.compile the model")
     threads: int | None = Field(None, ge=1, description="CPU threads; None: all")
 

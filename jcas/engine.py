@@ -1,7 +1,8 @@
 """The only training loop: a LightningModule around a Method.
 
 Every epoch starts from a seed of (run seed, epoch, process), and data order and views depend on the seed and epoch
-alone; so a run that was killed and resumed ends with the very weights of an uninterrupted one.
+alone; so a run that was killed and resumed ends with the very weights of an uninterrupted one. On CUDA that holds as
+far as the kernels repeat themselves: they are asked to, and an operation that cannot is named in a warning.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning as lit
 import torch
@@ -488,6 +489,7 @@ def _make_trainer(
         num_nodes=config.nodes,
         strategy=strategy,
         precision=config.precision,
+        deterministic=_deterministic(config),
         max_epochs=config.epochs,
         logger=TensorBoardLogger(str(out), name="tensorboard", version=""),
         callbacks=callbacks,
@@ -498,6 +500,12 @@ def _make_trainer(
         log_every_n_steps=1,
         default_root_dir=str(out),
     )
+
+
+def _deterministic(config: Config) -> Literal["warn"] | None:
+    """On CUDA: repeatable kernels, and a warning where an operation has none; on a CPU all of ours are."""
+    on_cuda = config.device in ("auto", "gpu") and torch.cuda.is_available()
+    return "warn" if config.deterministic and on_cuda else None
 
 
 def _prepare_folder(out: Path, config: Config, *, resume: bool) -> None:

@@ -15,7 +15,7 @@ from jcas.config import Config, make_config, read_values
 from jcas.corrupt import corrupt
 from jcas.data import open_dataset
 from jcas.data.synthetic import write_dataset
-from jcas.engine import Engine, TrainingError, read_metrics, train
+from jcas.engine import Engine, TrainingError, _deterministic, read_metrics, train
 from jcas.run import build_method, read_run
 
 
@@ -44,6 +44,16 @@ def without_seconds(run: Path) -> list[dict]:
 
 def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
+
+
+def test_kernels_are_asked_to_repeat_themselves_on_cuda_only(noisy, finished, monkeypatch):
+    assert not torch.are_deterministic_algorithms_enabled(), "a run on the CPU changes nothing"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert _deterministic(small(noisy)) == _deterministic(small(noisy, device="gpu")) == "warn"
+    assert _deterministic(small(noisy, device="cpu")) is None
+    assert _deterministic(small(noisy, deterministic=False)) is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert _deterministic(small(noisy)) is None
 
 
 @pytest.fixture(scope="module")

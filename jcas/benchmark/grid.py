@@ -208,9 +208,11 @@ def _earlier(out: Path, shared: dict[str, Any]) -> Grid:
         return Grid(out, shared)
     grid = read_grid(out)
     for key, value in shared.items():
-        if key not in FREE and grid.settings.get(key) != value:
+        # A grid may be older than a setting; its cells then run with the default.
+        theirs = grid.settings.get(key, Config.model_fields[key].default)
+        if key not in FREE and theirs != value:
             raise ValueError(
-                f"{out}: its cells have {key}={grid.settings.get(key)!r}, got {value!r}; "
+                f"{out}: its cells have {key}={theirs!r}, got {value!r}; "
                 "keep it, or start another benchmark with another --out"
             )
     return replace(grid, settings=shared)

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -114,6 +115,17 @@ def test_an_extension_must_keep_the_shared_settings(finished, truth):
     other = {**SETTINGS, "epochs": 2}
     with pytest.raises(ValueError, match="its cells have epochs=1, got 2"):
         plan(finished, [truth], noises=["none"], methods=["volmin"], settings=other, progress=False)
+
+
+def test_a_grid_older_than_a_setting_is_extended(finished, truth, tmp_path):
+    out = Path(shutil.copytree(finished, tmp_path / "old"))
+    content = json.loads((out / "grid.json").read_text())
+    del content["settings"]["deterministic"]
+    (out / "grid.json").write_text(json.dumps(content))
+    grid = plan(out, [truth], noises=["ellipse"], methods=["baseline"], settings=SETTINGS, progress=False)
+    assert grid.settings["deterministic"] is True
+    with pytest.raises(ValueError, match="its cells have deterministic=True, got False"):
+        plan(out, [truth], noises=["ellipse"], methods=["baseline"], settings={**SETTINGS, "deterministic": False})
 
 
 def test_two_grids_cannot_run_in_one_folder(tmp_path):
