@@ -1,4 +1,4 @@
-"""The training report as its reader opens it: from the disk, in real Chromium, without any network."""
+"""The reports as their reader opens them: from the disk, in real Chromium, without any network."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 
 from selenium.webdriver.common.by import By
 from test_report import write_run
+from test_report_audit import HOSTILE, finish
 
-from jcas.report import build_report
+from jcas.report import build_audit_report, build_report
 
 sys.path.insert(0, str(Path(__file__).parent / "review"))
 
+from audit_folder import make_audit
 from browser import chromium, complaints, requested
 
 
@@ -25,6 +27,48 @@ def test_report_opens_from_disk_with_no_request_and_no_complaint(tmp_path: Path)
         pictures = "return [...document.querySelectorAll('canvas, img, svg')].length"
         assert browser.execute_script(pictures) > 3
         browser.find_element(By.ID, "theme").click()
+        asked = [address for address in requested(browser) if not address.startswith(("data:", "blob:", "about:"))]
+        assert asked == [page.as_uri()]
+        assert complaints(browser) == []
+
+
+def test_audit_report_opens_from_disk_and_its_controls_work(tmp_path: Path):
+    names = (HOSTILE, *(f"image{number}" for number in range(16)))
+    page = build_audit_report(finish(make_audit(tmp_path, names)), tmp_path / "audit.html")
+    with chromium() as browser:
+        browser.get(page.as_uri())
+
+        def shown(selector: str) -> int:
+            return browser.execute_script(f"return document.querySelectorAll({selector!r}).length")
+
+        def layers() -> list[str]:
+            return browser.execute_script(
+                "return [...document.querySelectorAll('.panel figcaption')].map(f => f.innerText)"
+            )
+
+        assert layers()[:5] == ["Image", "Given", "Predicted", "Repaired", "Wrongness"]
+        assert shown(".entry") == 5 and shown(".panel img") == 5 * 9  # image alone, then four times with a layer
+        for view, pictures in (("image", 1), ("given", 2), ("predicted", 2), ("repaired", 2), ("wrongness", 2)):
+            browser.execute_script(f"document.querySelector('input[value={view}]').click()")
+            assert set(layers()) == {view.capitalize()} and shown(".entry") == 12
+            assert shown(".panel img") == 12 * pictures
+        assert browser.find_element(By.ID, "where").text == "1–12 of 17"
+        browser.execute_script("document.getElementById('next').click()")  # the page scrolls smoothly under a mouse
+        assert browser.find_element(By.ID, "where").text == "13–17 of 17"
+        choose = "const s = document.getElementById(arguments[0]); s.value = arguments[1];"
+        browser.execute_script(choose + "s.dispatchEvent(new Event('change'))", "kind", "mismatched pair")
+        assert browser.find_element(By.ID, "where").text == "1–4 of 4"  # every fourth, from the second on
+        browser.execute_script(choose + "s.dispatchEvent(new Event('change'))", "kind", "")
+        browser.execute_script(choose + "s.dispatchEvent(new Event('input'))", "find", "<img")
+        assert browser.find_element(By.CSS_SELECTOR, ".entry h3").text.startswith(HOSTILE)
+        decoded = "return [...document.querySelectorAll('.panel img')].every(i => i.complete && i.naturalWidth > 0)"
+        assert browser.execute_async_script(
+            "const end = arguments[0]; Promise.all([...document.querySelectorAll('.panel img')].map(i => i.decode()))"
+            f".then(() => end((() => {{ {decoded} }})()), () => end(false))"
+        )
+        browser.set_window_size(390, 844)
+        wide = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        assert browser.execute_script(wide)
         asked = [address for address in requested(browser) if not address.startswith(("data:", "blob:", "about:"))]
         assert asked == [page.as_uri()]
         assert complaints(browser) == []

@@ -21,7 +21,7 @@ from jcas.data import files
 from jcas.run import write_bytes, write_json
 from jcas.schema import LabelSpace
 
-LAYERS = ("images", "given", "repaired", "regions", "weights")
+LAYERS = ("images", "given", "predicted", "repaired", "regions", "weights")
 COLUMNS = (
     "image", "region", "kind", "class_given", "class_suggested", "probability", "top", "left", "bottom", "right",
     "pixels",
@@ -77,10 +77,17 @@ class Journal:
         return {line["image"]["id"] for line in self.lines}
 
     def add(
-        self, image: dict[str, Any], joint: NDArray[np.float64], issues: Sequence[Issue], mark: NDArray[np.uint8]
+        self,
+        image: dict[str, Any],
+        joint: NDArray[np.float64],
+        issues: Sequence[Issue],
+        mark: NDArray[np.uint8],
+        *,
+        seconds: float,
     ) -> None:
-        """Enter one judged image whose pictures are written."""
-        line = {"image": image, "joint": joint.tolist(), "issues": [astuple(issue) for issue in issues]}
+        """Enter one judged image whose pictures are written, and how long it took."""
+        found = [astuple(issue) for issue in issues]
+        line = {"image": image, "joint": joint.tolist(), "issues": found, "seconds": round(seconds, 4)}
         _append(self.work / "fingerprints.bin", mark.tobytes())
         _append(self.out / "images.jsonl", _jsonl([image]))
         _append(self.work / "journal.jsonl", _jsonl([line]))

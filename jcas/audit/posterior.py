@@ -46,8 +46,9 @@ CONFIDENT = 0.8
 DOUBT, LARGEST_RATE = 0.99, 0.5
 """Pixels less sure than the first are contested; the rate among them counts up to the second."""
 
-QUALITY_SCALE = 50.0
-"""Quality is 1/2 where this share of an image (1/50) is wrong beyond the model's own doubt."""
+EXCESS_WEIGHT, RELATIVE_WEIGHT = 50.0, 0.5
+"""Quality is 1/2 where 1/50 of an image is wrong beyond the model's own doubt; small structures, which never fill 1/50,
+also lose by the share of the marked and missing structure that is wrong."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,16 @@ class Judgement:
     excess: float  # expected disagreement that the model's own doubt does not explain, as a share of the pixels
 
     @property
+    def expected_wrong(self) -> float:
+        """Expected number of wrong pixels."""
+        return float(self.joint.sum() - np.trace(self.joint))
+
+    @property
     def quality(self) -> float:
-        """1 = the mask disagrees no more than the model doubts."""
-        return 1 / (1 + QUALITY_SCALE * max(self.excess, 0.0))
+        """1 = nothing is wrong; falls with the excess over the whole image and with the error beside the structures."""
+        right = float(np.diag(self.joint)[1:].sum())  # of the foreground
+        relative = self.expected_wrong / (right + self.expected_wrong + 1)
+        return 1 / (1 + EXCESS_WEIGHT * max(self.excess, 0.0) + RELATIVE_WEIGHT * relative)
 
     def repaired(self, given: Labels, *, confidence: float) -> tuple[Labels, Map]:
         """The mask with labels replaced where another has at least this probability, and the best probability."""

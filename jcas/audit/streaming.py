@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -111,8 +112,10 @@ def audit(
     done = journal.done()
     remaining = [record for record in records if record.id not in done]
     for record in _shown(remaining, f"auditing {dataset.name}", progress=progress):
-        journal.add(*auditor.judge(record))
-    return _finish(journal, dataset, records, settings)
+        clock = time.perf_counter()
+        found = auditor.judge(record)
+        journal.add(*found, seconds=time.perf_counter() - clock)
+    return _finish(journal, dataset, records, settings, trained, auditor.transition)
 
 
 class _Auditor:
@@ -148,6 +151,7 @@ class _Auditor:
         name = f"{record.id}.png"
         files.write_image(self.out / "images" / name, image)
         files.write_mask(self.out / "given" / name, given)
+        files.write_mask(self.out / "predicted" / name, probs.argmax(0).astype(np.uint8))
         files.write_mask(self.out / "repaired" / name, repaired)
         write_regions(self.out / "regions" / name, regions)
         files.write_image(self.out / "weights" / name, np.where(given == 255, 0, 1 - judged.wrongness))
@@ -162,7 +166,7 @@ class _Auditor:
             "height": given.shape[0],
             "width": given.shape[1],
             "quality": judged.quality,
-            "expected_wrong": float(judged.joint.sum() - np.trace(judged.joint)),
+            "expected_wrong": judged.expected_wrong,
             "per_class": _per_class(judged.joint, self.dataset.labels.names),
             "issues": len(issues),
             "given_sha256": hashlib.sha256(np.ascontiguousarray(given).tobytes()).hexdigest(),
@@ -213,7 +217,14 @@ def _transition(auditor: _Auditor, records: Sequence[Record], path: Path, *, mat
     return transition
 
 
-def _finish(journal: Journal, dataset: Dataset, records: Sequence[Record], settings: dict[str, Any]) -> dict[str, Any]:
+def _finish(
+    journal: Journal,
+    dataset: Dataset,
+    records: Sequence[Record],
+    settings: dict[str, Any],
+    run: Run,
+    assumed: Matrix,
+) -> dict[str, Any]:
     labels, out = dataset.labels, journal.out
     issues = {line["image"]["id"]: stored_issues(line) for line in journal.lines}
     for name, issue in _between_images(journal, labels.num_classes):
@@ -239,7 +250,14 @@ def _finish(journal: Journal, dataset: Dataset, records: Sequence[Record], setti
         "confidence": settings["confidence"],
         "splits": settings["splits"],
         "images": len(joints),
+        "seconds": round(sum(line["seconds"] for line in journal.lines), 1),
+        "method": run.config.method,
+        "seed": run.config.seed,
+        "config": run.config.model_dump(mode="json"),
+        "assumed_transition": assumed.tolist(),
         **summarise(joints),
+        "expected_pixels": joints.sum(0).tolist(),
+        "per_class": _per_class(joints.sum(0), labels.names),
         "kinds": dict(sorted(Counter(issue.kind for found in issues.values() for issue in found).items())),
         "layout": "nifti" if volumes else "files",
     }

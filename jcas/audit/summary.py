@@ -14,7 +14,7 @@ from matplotlib.path import Path as Curve
 from numpy.typing import NDArray
 
 from jcas.audit.posterior import Matrix
-from jcas.core import affinity_noise_rate, class_noise_rate, from_counts
+from jcas.core import affinity_noise_rate, class_noise_rate, from_counts, pair_counts
 from jcas.schema import LabelSpace
 
 RESAMPLES, LEVEL = 1000, 0.95
@@ -42,6 +42,7 @@ def summarise(joints: Counts, *, seed: int = 0) -> dict[str, Any]:
         pair_rates.append(pairs[draws.integers(len(pairs), size=len(pairs))].mean())
     return {
         "class_transition": from_counts(torch.from_numpy(total)).tolist(),
+        "affinity_transition": from_counts(pair_counts(torch.from_numpy(joints))).tolist(),
         "prior": (total.sum(1) / total.sum()).tolist(),
         "class_noise_rate": _interval(_rate(class_noise_rate, total), class_rates),
         "affinity_noise_rate": _interval(float(pairs.mean()), pair_rates),

@@ -30,6 +30,7 @@ class Chart:
     note: str
     series: tuple[Series, ...]
     svg: str
+    x_label: str
 
 
 def line_chart(title: str, series: Sequence[Series], *, x_label: str, note: str = "") -> Chart | None:
@@ -79,7 +80,7 @@ def line_chart(title: str, series: Sequence[Series], *, x_label: str, note: str 
             if marked is not None and x == one.mark:
                 parts.append(f'<circle class="ring s{one.colour}" cx="{to_x(x):.1f}" cy="{to_y(marked):.1f}" r="4.5"/>')
     parts.append("</svg>")
-    return Chart(title=title, note=note, series=shown, svg="".join(parts))
+    return Chart(title=title, note=note, series=shown, svg="".join(parts), x_label=x_label)
 
 
 def nice_ticks(low: float, high: float, *, count: int = 5) -> list[float]:

@@ -78,34 +78,39 @@ def _size_and_image(image_file: Path | None, picture: Picture) -> tuple[tuple[in
     if image_file is None:
         sizes = [Image.open(picture.files[layer]).size for layer in LAYERS if layer in picture.files]
         return _thumbnail_size(sizes[0] if sizes else (1, 1)), None
-    image = Image.open(image_file)
-    size = _thumbnail_size(image.size)
-    small = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
+    return small_image(image_file)
+
+
+def small_image(file: Path, *, long_side: int = LONG_SIDE) -> tuple[tuple[int, int], bytes]:
+    """Width and height of the small picture, and its WebP bytes."""
+    with Image.open(file) as image:
+        size = _thumbnail_size(image.size, long_side)
+        small = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     small.save(buffer, format="WEBP", quality=78, method=2)
     return size, buffer.getvalue()
 
 
-def _thumbnail_size(size: tuple[int, int]) -> tuple[int, int]:
-    shrink = min(1.0, LONG_SIDE / max(size))
+def _thumbnail_size(size: tuple[int, int], long_side: int = LONG_SIDE) -> tuple[int, int]:
+    shrink = min(1.0, long_side / max(size))
     return max(1, round(size[0] * shrink)), max(1, round(size[1] * shrink))
 
 
 def _pack_picture(gallery: Gallery, picture: Picture, labels: LabelSpace, size: tuple[int, int]) -> dict[str, Any]:
     packed: dict[str, Any] = {"jac": picture.jac}
-    maps = {layer: _read_labels(picture.files[layer], labels, size) for layer in LAYERS if layer in picture.files}
+    maps = {layer: read_labels(picture.files[layer], labels, size) for layer in LAYERS if layer in picture.files}
     for layer, ids in maps.items():
-        shown = np.where(ids == labels.ignore, labels.num_classes, ids)
-        packed[layer] = gallery.store(_palette_png(shown, (*labels.colours, _UNJUDGED)))
+        packed[layer] = gallery.store(label_png(ids, labels))
     reference = maps.get("clean", maps.get("given"))
     if reference is not None and "predicted" in maps:
         colours = ((0, 0, 0), *(colour for _, _, colour in DIFFERENCES), _UNJUDGED)
         difference = _difference(maps["predicted"], reference, ignore=labels.ignore)
-        packed["difference"] = gallery.store(_palette_png(difference, colours))
+        packed["difference"] = gallery.store(palette_png(difference, colours))
     return packed
 
 
-def _read_labels(file: Path, labels: LabelSpace, size: tuple[int, int]) -> NDArray[np.uint8]:
+def read_labels(file: Path, labels: LabelSpace, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Label ids of a file, shrunk without mixing them."""
     image = Image.open(file)
     if image.mode not in ("L", "P", "1", "I", "I;16"):
         raise ValueError(f"{file} is not a label map: its mode is {image.mode}, not grey or palette ids")
@@ -115,6 +120,12 @@ def _read_labels(file: Path, labels: LabelSpace, size: tuple[int, int]) -> NDArr
         raise ValueError(f"{file} has label {ids[~known][0]}, not one of 0..{labels.num_classes - 1}")
     small = Image.fromarray(ids.astype(np.uint8)).resize(size, Image.Resampling.NEAREST)
     return np.asarray(small)
+
+
+def label_png(ids: NDArray[np.uint8], labels: LabelSpace) -> bytes:
+    """A label map in the colours of its classes; ignored pixels are grey."""
+    shown = np.where(ids == labels.ignore, labels.num_classes, ids)
+    return palette_png(shown, (*labels.colours, _UNJUDGED))
 
 
 def _difference(predicted: NDArray[np.uint8], reference: NDArray[np.uint8], *, ignore: int) -> NDArray[np.uint8]:
@@ -127,7 +138,7 @@ def _difference(predicted: NDArray[np.uint8], reference: NDArray[np.uint8], *, i
     return result
 
 
-def _palette_png(ids: NDArray[np.uint8], colours: Sequence[tuple[int, int, int]]) -> bytes:
+def palette_png(ids: NDArray[np.uint8], colours: Sequence[tuple[int, int, int]]) -> bytes:
     """A PNG whose id 0 is transparent; Pillow packs small palettes into 1, 2 or 4 bits per pixel."""
     image = Image.fromarray(ids.astype(np.uint8)).convert("P")
     image.putpalette([value for colour in colours for value in colour])

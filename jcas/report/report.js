@@ -38,7 +38,7 @@ function setUpChart(figure) {
   const { x0, x1, left, right } = Object.fromEntries(Object.entries(svg.dataset).map(([k, v]) => [k, Number(v)]));
   const format = (value) => Math.abs(value) >= 100 ? value.toFixed(1) : Number(value.toPrecision(4)).toString();
   const show = (x) => {
-    epoch.textContent = "epoch " + x;
+    epoch.textContent = figure.dataset.x + " " + x;
     lines.forEach((line, i) => {
       const point = line.find(([at]) => at === x);
       outputs[i].textContent = point && point[1] !== null ? format(point[1]) : "–";
@@ -62,18 +62,22 @@ function setUpChart(figure) {
   show(epochs[epochs.length - 1]);
 }
 
-const LAYERS = { image: "Image", given: "Given", clean: "Truth", predicted: "Predicted", difference: "Difference" };
+const LAYERS = {
+  image: "Image", given: "Given", clean: "Truth", predicted: "Predicted", difference: "Difference", repaired: "Repaired",
+  wrongness: "Wrongness",
+};
 
 function setUpGallery() {
   const holder = document.getElementById("gallery");
   if (!holder) return;
-  const { runs, entries } = JSON.parse(document.getElementById("gallery-data").textContent);
+  const { runs, entries, together } = JSON.parse(document.getElementById("gallery-data").textContent);
   const blobs = document.getElementById("gallery-blobs").textContent.split("\n");
   const order = document.getElementById("order");
   const find = document.getElementById("find");
   const where = document.getElementById("where");
   const previous = document.getElementById("previous");
   const next = document.getElementById("next");
+  const filters = { kind: document.getElementById("kind"), label: document.getElementById("label") };
   const state = { view: "all", page: 0 };
   const perPage = () => state.view === "all" ? 5 : 12;
 
@@ -89,7 +93,7 @@ function setUpGallery() {
     const image = [{ layer: "image" }];
     if (state.view === "image") return image;
     if (state.view !== "all") return perRun(entry, state.view);
-    return [...image, ...perRun(entry, "given"), ...perRun(entry, "clean"), ...perRun(entry, "predicted")];
+    return [...image, ...together.flatMap((layer) => perRun(entry, layer))];
   };
 
   const picture = (type, number, className) => {
@@ -119,7 +123,7 @@ function setUpGallery() {
       title.textContent = LAYERS[layer];
     }
     caption.append(title);
-    if (!missing && (layer === "predicted" || layer === "difference") && data.jac !== null) {
+    if (!missing && (layer === "predicted" || layer === "difference") && typeof data.jac === "number") {
       const score = make("span", "", "Jac ");
       score.append(make("b", "", data.jac.toFixed(1)));
       caption.append(score);
@@ -135,23 +139,39 @@ function setUpGallery() {
     const shown = panelsOf(entry);
     panels.style.setProperty("--panels", shown.length);
     panels.append(...shown.map((one) => panel(entry, one)));
-    article.append(heading, panels);
+    article.append(heading);
+    if (entry.facts) article.append(make("p", "facts", entry.facts));
+    article.append(panels);
+    if (entry.findings && entry.findings.length) {
+      const list = make("ul", "findings");
+      for (const [kind, about] of entry.findings) {
+        const item = make("li");
+        item.append(make("b", "", kind), " " + about);
+        list.append(item);
+      }
+      if (entry.more) list.append(make("li", "quiet", "and " + entry.more + " more"));
+      article.append(list);
+    }
     return { article, panels: shown.length };
   };
 
-  const scores = (entry) => entry.runs.filter((data) => data && data.jac !== null).map((data) => data.jac);
+  const scores = (entry) => entry.runs.filter((data) => data && typeof data.jac === "number").map((data) => data.jac);
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
   const keys = {
+    wrong: (entry) => -entry.wrong,
     worst: (entry) => mean(scores(entry)),
     best: (entry) => -mean(scores(entry)),
     apart: (entry) => Math.min(...scores(entry)) - Math.max(...scores(entry)),
   };
   const chosen = () => {
     const text = find.value.trim().toLowerCase();
-    const found = entries.filter((entry) => entry.id.toLowerCase().includes(text));
+    const kind = filters.kind ? filters.kind.value : "";
+    const label = filters.label ? filters.label.value : "";
+    const found = entries.filter((entry) => entry.id.toLowerCase().includes(text)
+      && (!kind || entry.kinds.includes(kind)) && (!label || entry.labels.includes(label)));
     const key = keys[order.value];
     if (!key) return found;
-    const rank = (entry) => scores(entry).length ? key(entry) : Infinity; // unscored images come last
+    const rank = (entry) => order.value === "wrong" || scores(entry).length ? key(entry) : Infinity; // unscored: last
     return found.map((entry) => [rank(entry), entry]).sort((a, b) => a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0).map(([, entry]) => entry);
   };
   // Only the current page is in the document, however many images the report holds.
@@ -164,12 +184,13 @@ function setUpGallery() {
     const cards = found.slice(start, start + size).map(card);
     holder.style.setProperty("--panels", Math.max(1, ...cards.map(({ panels }) => panels)));
     holder.replaceChildren(...cards.map(({ article }) => article));
-    if (!cards.length) holder.append(make("p", "note", "No image has such an id."));
+    if (!cards.length) holder.append(make("p", "note", "No such image."));
     where.textContent = found.length ? (start + 1) + "–" + (start + cards.length) + " of " + found.length : "0 images";
     previous.disabled = state.page === 0;
     next.disabled = state.page === pages - 1;
-    document.getElementById("classes").hidden = state.view === "difference" || state.view === "image";
-    document.getElementById("differences").hidden = state.view !== "difference";
+    document.querySelectorAll("[data-views]").forEach((legend) => {
+      legend.hidden = !legend.dataset.views.split(" ").includes(state.view);
+    });
   };
   const turn = (by) => {
     state.page += by;
@@ -188,6 +209,7 @@ function setUpGallery() {
   });
   order.addEventListener("change", restart);
   find.addEventListener("input", restart);
+  for (const filter of Object.values(filters)) if (filter) filter.addEventListener("change", restart);
   previous.addEventListener("click", () => turn(-1));
   next.addEventListener("click", () => turn(1));
   draw();

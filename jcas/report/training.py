@@ -82,6 +82,7 @@ def build_report(runs: Sequence[Path], out: Path, *, title: str = "Segmentation 
         "gallery": {
             "runs": [{"name": name, "colour": i % COLOURS} for i, name in enumerate(names)],
             "entries": gallery.entries,
+            "together": ["given", "clean", "predicted"],
         },
         "blobs": gallery.blobs,
         "class_colours": sorted(colours, key=lambda pair: _class_order(found, pair[0])),

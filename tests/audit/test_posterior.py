@@ -4,7 +4,7 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from jcas.audit.posterior import Conflicts, count_confident, judge, surroundings, transition_from
+from jcas.audit.posterior import Conflicts, Judgement, count_confident, judge, surroundings, transition_from
 
 T = np.array([[0.9, 0.1], [0.4, 0.6]])
 
@@ -25,7 +25,17 @@ def test_excess_is_observed_minus_expected_disagreement():
     # observed 1 - 0.3 = 0.7, expected 1 - 0.49 - 0.09 = 0.42
     judged = judge(one_pixel(0.7, 0.3), np.array([[1]], np.uint8), T)
     assert judged.excess == pytest.approx(0.28)
-    assert judged.quality == pytest.approx(1 / 15)
+
+
+def test_quality_falls_with_excess_and_with_the_error_beside_the_structures():
+    def quality(wrong: float, right: float, excess: float) -> float:
+        joint = np.array([[1000.0, wrong], [0.0, right]])
+        return Judgement(np.zeros((2, 1, 1), np.float32), np.zeros((1, 1), np.float32), joint, excess).quality
+
+    assert quality(0, 50, -0.1) == 1
+    assert quality(0, 50, 0.02) == pytest.approx(1 / 2)
+    assert quality(9, 40, 0.0) == pytest.approx(1 / (1 + 0.5 * 9 / 50))
+    assert quality(9, 10, 0.0) < quality(9, 400, 0.0)
 
 
 def test_surprising_image_makes_each_conflict_more_suspicious():
