@@ -143,7 +143,7 @@ def test_many_images_stay_small(tmp_path: Path):
     [
         ("audit.json", "{", "not valid JSON"),
         ("audit.json", "{}", "lacks format"),
-        ("audit.json", '{"format": "9", "dataset": 0, "classes": 0, "colours": 0, "ignore": 1, "images": 1}', "version"),
+        ("audit.json", '{"format": "9", "dataset": 0, "classes": 0, "colours": 0, "ignore": 1, "images": 1}', "'9'"),
         ("images.jsonl", "{}", "line 1"),
         ("images.jsonl", '{"id": "../x", "quality": 1, "expected_wrong": 0}', "names no file"),
         ("issues.csv", "image,region\na,x", "line 2"),
