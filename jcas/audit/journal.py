@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -72,9 +73,9 @@ class Journal:
         write_bytes(prints, stored[: len(self.lines) * self.print_bytes])
         write_bytes(self.out / "images.jsonl", _jsonl(line["image"] for line in self.lines))
 
-    def done(self) -> set[str]:
-        """Ids of the images judged so far."""
-        return {line["image"]["id"] for line in self.lines}
+    def done(self) -> dict[str, str]:
+        """Images judged so far: id and hash of the mask."""
+        return {line["image"]["id"]: line["image"]["given_sha256"] for line in self.lines}
 
     def add(
         self,
@@ -138,6 +139,11 @@ def write_regions(path: Path, regions: NDArray[np.uint16]) -> None:
     buffer = io.BytesIO()
     Image.fromarray(regions).save(buffer, format="PNG")
     write_bytes(path, buffer.getvalue())
+
+
+def mask_hash(given: NDArray[np.uint8]) -> str:
+    """Tells whether a mask is still the one that was judged."""
+    return hashlib.sha256(np.ascontiguousarray(given).tobytes()).hexdigest()
 
 
 def read_layer(out: Path, layer: str, name: str) -> NDArray[np.uint8]:

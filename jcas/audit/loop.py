@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from jcas.audit.journal import read_layer
+from jcas.audit.journal import mask_hash, read_layer
 from jcas.data import Record, open_dataset
 from jcas.data.derived import write_derived
 
@@ -28,12 +28,18 @@ def write_dataset(audit_dir: Path, out: Path, *, use: Literal["repaired", "weigh
         raise ValueError(f"use must be repaired or weighted, got {use!r}")
     dataset = open_dataset(about["data"])
     lines = (audit_dir / "images.jsonl").read_text(encoding="utf-8").splitlines()
-    judged = {json.loads(line)["id"] for line in lines}
+    judged = {row["id"]: row["given_sha256"] for row in map(json.loads, lines)}
+    lost = sorted(judged.keys() - {record.id for record in dataset.records})
+    if lost:
+        raise ValueError(f"{dataset.root}: image {lost[0]!r} of the audit is missing ({len(lost)} such images)")
 
     def mask(record: Record) -> NDArray[np.uint8]:
-        if use == "repaired" and record.id in judged:
-            return read_layer(audit_dir, "repaired", record.id)
-        return dataset.load(record, clean=False).noisy.numpy().astype(np.uint8)
+        given = dataset.load(record, clean=False).noisy.numpy().astype(np.uint8)
+        if record.id not in judged:
+            return given
+        if mask_hash(given) != judged[record.id]:
+            raise ValueError(f"{record.noisy}: has changed since the audit; audit again")
+        return read_layer(audit_dir, "repaired", record.id) if use == "repaired" else given
 
     def weight(record: Record) -> NDArray[np.uint8] | None:
         if use == "weighted" and record.id in judged:

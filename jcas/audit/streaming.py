@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 
 from jcas.audit.folds import FoldModels, train_folds
-from jcas.audit.journal import Journal, read_layer, stored_issues, write_regions
+from jcas.audit.journal import Journal, mask_hash, read_layer, stored_issues, write_regions
 from jcas.audit.posterior import (
     Conflicts,
     Judgement,
@@ -110,6 +110,7 @@ def audit(
     auditor = _Auditor(dataset, models, out, confidence=confidence, wrongness=wrongness)
     auditor.transition = _transition(auditor, records, journal.work / "transition.json", matrix=matrix)
     done = journal.done()
+    _expect_same_masks(dataset, records, done)
     remaining = [record for record in records if record.id not in done]
     for record in _shown(remaining, f"auditing {dataset.name}", progress=progress):
         clock = time.perf_counter()
@@ -169,7 +170,7 @@ class _Auditor:
             "expected_wrong": judged.expected_wrong,
             "per_class": _per_class(judged.joint, self.dataset.labels.names),
             "issues": len(issues),
-            "given_sha256": hashlib.sha256(np.ascontiguousarray(given).tobytes()).hexdigest(),
+            "given_sha256": mask_hash(given),
             "source_mask": str(record.noisy),
             "slice_index": record.slice_index,
         }
@@ -300,6 +301,15 @@ def _expect_same_kind(run: Run, dataset: Dataset) -> None:
         raise ValueError(f"{dataset.root}: classes {dataset.labels.names}, but {run.path} knows {run.labels.names}")
     if dataset.channels != run.channels:
         raise ValueError(f"{dataset.root}: {dataset.channels} channels, but {run.path} was trained on {run.channels}")
+
+
+def _expect_same_masks(dataset: Dataset, records: Sequence[Record], judged: Mapping[str, str]) -> None:
+    """A continued audit must not mix judgements of old and new masks."""
+    for record in records:
+        if record.id in judged:
+            given = dataset.load(record, clean=False).noisy.numpy().astype(np.uint8)
+            if mask_hash(given) != judged[record.id]:
+                raise ValueError(f"{record.noisy}: has changed since it was judged; start again in another --out")
 
 
 def _shown(records: Sequence[Record], description: str, *, progress: bool) -> Iterator[Record]:

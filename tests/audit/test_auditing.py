@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from jcas.audit import audit, read_audit, write_dataset
+from jcas.cli import main
 from jcas.config import make_config
 from jcas.corrupt import corrupt
 from jcas.data import open_dataset
@@ -117,14 +118,13 @@ def test_noisy_images_rank_first_and_repair_brings_masks_closer_to_the_truth(aud
     assert after < before
 
 
-def test_killed_audit_goes_on_to_the_same_bytes(run, audited, tmp_path):
-    out = tmp_path / "again"
-    command = [sys.executable, "-m", "jcas", "audit", str(run), "--out", str(out), "--wrongness"]
-    command += ["--confidence", "0.6", "--no-progress"]
+def killed_audit(run: Path, out: Path, *flags: str) -> Path:
+    """An audit that was killed after some images; returns its journal."""
+    command = [sys.executable, "-m", "jcas", "audit", str(run), "--out", str(out), "--no-progress", *flags]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
     journal = out / ".audit" / "journal.jsonl"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline and process.poll() is None:
         if journal.is_file() and journal.read_bytes().count(b"\n") >= 2:
             break
@@ -132,7 +132,12 @@ def test_killed_audit_goes_on_to_the_same_bytes(run, audited, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (out / "audit.json").exists()
-    with journal.open("ab") as file:
+    return journal
+
+
+def test_killed_audit_goes_on_to_the_same_bytes(run, audited, tmp_path):
+    out = tmp_path / "again"
+    with killed_audit(run, out, "--wrongness", "--confidence", "0.6").open("ab") as file:
         file.write(b'{"image": {"id": "half a li')
     torch.set_num_threads(1)
     audit(run, out, wrongness=True, confidence=0.6, progress=False)
@@ -251,14 +256,74 @@ def test_finished_or_different_audit_is_not_overwritten(run, audited, tmp_path):
         audit(run, half.parent, progress=False)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_read_only_folder_is_an_os_error(run, tmp_path):
-    tmp_path.chmod(0o500)
+def test_image_or_dataset_that_is_gone_is_one_line_and_exit_code_2(run, noisy, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(noisy, data)
+    lost = open_dataset(data).split("train")[0].image
+    lost.unlink()
+    code, message = command(str(run), "--data", str(data), "--out", str(tmp_path / "out"))
+    assert code == 2 and len(message.splitlines()) == 1 and lost.stem in message
+    code, message = command(str(run), "--data", str(tmp_path / "moved"), "--out", str(tmp_path / "out"))
+    assert code == 2 and len(message.splitlines()) == 1 and "moved" in message
+    assert not (tmp_path / "out").exists()
+
+
+def change(mask: Path) -> None:
+    labels = np.array(Image.open(mask))
+    labels[0, 0] = 1 - min(labels[0, 0], 1)
+    Image.fromarray(labels).save(mask)
+
+
+@pytest.mark.parametrize("use", ["repaired", "weighted"])
+def test_changed_mask_stops_the_dataset_and_loses_nothing(run, noisy, tmp_path, use):
+    data, out = tmp_path / "data", tmp_path / "out"
+    shutil.copytree(noisy, data)
+    audit(run, out, data=data, progress=False)
+    before = contents(out)
+    changed = open_dataset(data).split("train")[-1].noisy
+    change(changed)
+    flags = ("--out", str(out), "--dataset-out", str(tmp_path / use), "--use", use)
+    code, message = command(str(run), *flags)
+    assert code == 2 and "has changed since the audit" in message and changed.name in message
+    assert message.count("jcas:") == 1 and not (tmp_path / use).exists() and contents(out) == before
+    for folder in ("images", "masks", "clean"):
+        (data / folder / changed.name).unlink()
+    (data / "split.csv").unlink()
+    with pytest.raises(ValueError, match="of the audit is missing"):
+        write_dataset(out, tmp_path / use, use=use)
+
+
+def test_mask_changed_before_an_audit_goes_on_is_named(run, noisy, tmp_path):
+    data, out = tmp_path / "data", tmp_path / "out"
+    shutil.copytree(noisy, data)
+    journal = killed_audit(run, out, "--data", str(data))
+    judged = [
+        json.loads(line)["image"] for line in journal.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")
+    ]
+    change(Path(judged[0]["source_mask"]))
+    code, message = command(str(run), "--data", str(data), "--out", str(out), "--no-progress")
+    assert code == 2 and len(message.splitlines()) == 1 and "has changed since it was judged" in message
+    assert len(journal.read_text().splitlines()) == len(judged)
+
+
+def test_read_only_folder_is_one_line_and_exit_code_2(run, noisy, tmp_path_factory, monkeypatch, capsys):
+    folder = tmp_path_factory.mktemp("readonly")
+    for parent in (*run.parents[:3], noisy.parent, folder):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    folder.chmod(0o555)
+    monkeypatch.setattr(sys, "argv", ["jcas", "audit", str(run), "--out", str(folder / "out")])
+    was_root = os.geteuid() == 0  # root may write anywhere: be nobody for a moment
+    if was_root:
+        os.seteuid(65534)
     try:
-        with pytest.raises(OSError, match="out"):
-            audit(run, tmp_path / "out", progress=False)
+        with pytest.raises(SystemExit) as ended:
+            main()
     finally:
-        tmp_path.chmod(0o700)
+        if was_root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+    message = capsys.readouterr().err.strip()
+    assert ended.value.code == 2 and len(message.splitlines()) == 1 and str(folder / "out") in message
 
 
 @pytest.mark.parametrize(
