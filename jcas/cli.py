@@ -32,6 +32,7 @@ DataFolder = Annotated[Path, typer.Argument(help="Dataset folder: images/, masks
 RunFolder = Annotated[Path, typer.Argument(help="Run folder of `jcas train`.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
 _INTERRUPTED = 130
+NOISE_NAMES = "symmetric, asymmetric, pair_flip, matrix, ellipse, dilate_erode, markov, polygon, sfda"
 EXAMPLE = "\n\n[dim]Example:[/dim]\n\n"
 
 
@@ -74,7 +75,7 @@ def synth(
 )
 def corrupt(
     data: DataFolder,
-    noise: Annotated[str, typer.Option(help="Name of the noise; a wrong one lists all.")],
+    noise: Annotated[str, typer.Option(help=f"One of {NOISE_NAMES}.")],
     out: Annotated[Path, typer.Option(help="New dataset folder; the originals go to its clean/.")],
     parameters: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of the noise; repeat.")] = None,
     matrix: Annotated[Path | None, typer.Option(help="JSON file with T, for --noise matrix.")] = None,
@@ -95,10 +96,16 @@ def corrupt(
     values: dict[str, Any] = _pairs(parameters, "--set")
     chosen: Noise | str = noise
     if matrix is not None:
+        if noise != "matrix":
+            raise ValueError(f"--matrix belongs to --noise matrix, got --noise {noise}")
         values["matrix"] = _read_json(matrix)
+    if noise == "matrix" and "matrix" not in values:
+        raise ValueError("--noise matrix needs --matrix FILE, a JSON list of rows that each sum to 1")
     if noise == "sfda":
         if source is None:
             raise ValueError("--noise sfda needs --source RUN, the model whose predictions become the labels")
+        if values:
+            raise ValueError(f"--noise sfda has no parameters, drop --set {next(iter(values))}")
         chosen = _sfda_labels(source, data)
         workers = 1
     elif source is not None:
@@ -127,7 +134,7 @@ def corrupt(
         "jcas train data/ellipse --method jcas --encoder lite0 --epochs 50 --out runs/jcas",
         "jcas train data/ellipse --method baseline --labels clean --out runs/upper",
         "jcas train data/ellipse --method jcas --set intra=false --out runs/no_intra",
-        "jcas train --config configs/acdc.yaml --data data/acdc_sym50 --out runs/acdc",
+        "jcas train data/acdc_sym50 --config configs/acdc.yaml --out runs/acdc",
         "jcas train --resume --out runs/jcas",
     ).strip()
 )
@@ -136,35 +143,60 @@ def train(
     out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/run"),
     config: Annotated[Path | None, typer.Option(help="YAML config; flags override it.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
-    method: Annotated[str | None, typer.Option(help="See `jcas methods`  [default: jcas]")] = None,
+    method: Annotated[str | None, typer.Option(help="See `jcas methods`.", show_default="jcas")] = None,
     options: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of the method; repeat.")] = None,
-    labels: Annotated[str | None, typer.Option(help="noisy, or clean for the upper bound.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="tiny, unet, lite0, resnet18..101, timm:NAME")] = None,
-    pretrained: Annotated[str | None, typer.Option(help="yes, no, or a weights file.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1)] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1)] = None,
+    labels: Annotated[str | None, typer.Option(help="noisy, or clean: the upper bound.", show_default="noisy")] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="tiny, unet, lite0, resnet18..101, timm:NAME.", show_default="tiny")
+    ] = None,
+    pretrained: Annotated[
+        str | None, typer.Option(help="ImageNet weights: yes, no, or a file.", show_default="yes if pip has them")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the images.", show_default="50")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Images per step and process.", show_default="8")
+    ] = None,
     size: Annotated[tuple[int, int] | None, typer.Option(help="Resize to rows, columns.")] = None,
     crop: Annotated[tuple[int, int] | None, typer.Option(help="Train on windows of rows, columns.")] = None,
-    augmentation: Annotated[str | None, typer.Option(help="none, flip or strong.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="adamw or sgd.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Of the heads (and of an encoder from scratch).")] = None,
-    encoder_learning_rate: Annotated[float | None, typer.Option()] = None,
-    matrix_learning_rate: Annotated[float | None, typer.Option()] = None,
-    weight_decay: Annotated[float | None, typer.Option()] = None,
-    selection: Annotated[str | None, typer.Option(help="noisy_validation or last.")] = None,
-    watch: Annotated[str | None, typer.Option(help="Split of the Jac curve: none, val, test.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0)] = None,
-    workers: Annotated[int | None, typer.Option(min=0, help="Loader processes.")] = None,
-    cache: Annotated[float | None, typer.Option(help="Share of the images to keep in memory.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or mps.")] = None,
-    devices: Annotated[int | None, typer.Option(min=1, help="Processes per node.")] = None,
-    nodes: Annotated[int | None, typer.Option(min=1)] = None,
-    precision: Annotated[str | None, typer.Option(help="32-true, 16-mixed or bf16-mixed.")] = None,
-    deterministic: Annotated[
-        bool | None, typer.Option("--deterministic/--no-deterministic", help="Repeatable kernels on CUDA; slower.")
+    augmentation: Annotated[str | None, typer.Option(help="none, flip or strong.", show_default="flip")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="adamw or sgd.", show_default="adamw")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Of the heads (and of an encoder from scratch).", show_default="0.002")
     ] = None,
-    compile_model: Annotated[bool | None, typer.Option("--compile/--no-compile", help="torch.compile.")] = None,
+    encoder_learning_rate: Annotated[
+        float | None, typer.Option(help="Of the encoder.", show_default="a tenth if pretrained")
+    ] = None,
+    matrix_learning_rate: Annotated[
+        float | None, typer.Option(help="Of the transition matrices.", show_default="0.01")
+    ] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Not on matrices.", show_default="0.0001")] = None,
+    selection: Annotated[
+        str | None, typer.Option(help="Epoch to keep: noisy_validation or last.", show_default="noisy_validation")
+    ] = None,
+    watch: Annotated[
+        str | None, typer.Option(help="Split of the Jac curve: none, val, test.", show_default="val")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of every random choice.", show_default="0")] = None,
+    workers: Annotated[int | None, typer.Option(min=0, help="Loader processes.", show_default="0")] = None,
+    cache: Annotated[
+        float | None, typer.Option(help="Share of the images to keep in memory.", show_default="1.0")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or mps.", show_default="auto")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Processes per node.", show_default="1")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Machines.", show_default="1")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="32-true, 16-mixed or bf16-mixed.", show_default="32-true")
+    ] = None,
+    deterministic: Annotated[
+        bool | None,
+        typer.Option(
+            "--deterministic/--no-deterministic", help="Repeatable kernels on CUDA; slower.", show_default="yes"
+        ),
+    ] = None,
+    compile_model: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="torch.compile the model.", show_default="no")
+    ] = None,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
     """Train a model on a dataset whose masks may be wrong, and evaluate it."""
@@ -350,7 +382,9 @@ def audit(
         int | None, typer.Option(min=2, help="Train that many models, each blind to the images it judges.")
     ] = None,
     confidence: Annotated[float, typer.Option(help="Least probability of a label that replaces another.")] = 0.9,
-    split: Annotated[list[str] | None, typer.Option(help="train, val or test; repeat.  [default: train, val]")] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(help="train, val or test; repeat.", show_default="train, val")
+    ] = None,
     wrongness: Annotated[bool, typer.Option("--wrongness", help="Also maps of the wrong-label probability.")] = False,
     matrix: Annotated[str, typer.Option(help="Noise to weigh labels with: contested or learned.")] = "contested",
     dataset_out: Annotated[Path | None, typer.Option(help="Also write a dataset for `jcas train`.")] = None,
@@ -444,7 +478,7 @@ def benchmark(
         list[str] | None, typer.Option(help="NAME, NAME:key=value,key=value, sfda:RUN, or none; repeat.")
     ] = None,
     methods: Annotated[
-        list[str] | None, typer.Option(help="Names, with commas or repeated; upper_bound is one  [default: all]")
+        list[str] | None, typer.Option(help="Names, with commas or repeated; upper_bound is one.", show_default="all")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Training seeds per cell.")] = 1,
     config: Annotated[Path | None, typer.Option(help="YAML with the shared training settings; flags override.")] = None,
@@ -454,8 +488,10 @@ def benchmark(
     size: Annotated[tuple[int, int] | None, typer.Option(help="Resize to rows, columns.")] = None,
     augmentation: Annotated[str | None, typer.Option(help="none, flip or strong.")] = None,
     selection: Annotated[str | None, typer.Option(help="noisy_validation or last.")] = None,
-    watch: Annotated[str | None, typer.Option(help="Split of the curves: none, val, test  [default: test]")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of a cell  [default: 1]")] = None,
+    watch: Annotated[
+        str | None, typer.Option(help="Split of the curves: none, val, test.", show_default="test")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of a cell.", show_default="1")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or mps.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Cells at a time.")] = 1,
     runner: Annotated[str, typer.Option(help="local (a process per cell), ray, or inline (for a debugger).")] = "local",
@@ -637,7 +673,11 @@ def _usage(error: Exception) -> str:
     """The parser's complaint, with the nearest flag of the command if one was unknown."""
     message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
     unknown = getattr(error, "option_name", None)
-    if unknown and not any(hint in message.lower() for hint in ("did you mean", "possible options")):
+    if (
+        unknown
+        and message.startswith("No such option")
+        and not any(hint in message.lower() for hint in ("did you mean", "possible options"))
+    ):
         command = typer.main.get_command(app)
         called = getattr(command, "commands", {}).get(sys.argv[1] if len(sys.argv) > 1 else "")
         known = [flag for parameter in getattr(called, "params", []) for flag in parameter.opts]

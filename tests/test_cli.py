@@ -1,4 +1,6 @@
 import json
+import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -7,11 +9,14 @@ import nibabel
 import numpy as np
 import pytest
 import torch
+import typer
 from PIL import Image
 
-from jcas.cli import main
+from jcas.cli import app, main
+from jcas.config import Config
 from jcas.data import read_mask
 from jcas.data.synthetic import write_dataset
+from jcas.noise import NOISES
 
 
 def jcas(*arguments: object, capsys: pytest.CaptureFixture) -> tuple[int, str, str]:
@@ -224,6 +229,57 @@ def test_options_of_the_wrong_type(truth, tmp_path, capsys, option):
     result = jcas("train", truth, "--method", "jcas", "--set", option, "--out", tmp_path / "run", capsys=capsys)
     expect_one_line(result, option.split("=")[0])
     assert not (tmp_path / "run").exists()
+
+
+def commands() -> dict[str, typer.core.TyperCommand]:
+    return typer.main.get_command(app).commands
+
+
+@pytest.mark.parametrize("command", commands())
+def test_examples_of_the_help_are_understood(command):
+    epilog = re.sub(r"\[/?\w+\]", "", commands()[command].epilog)
+    examples = [line.strip() for line in epilog.splitlines() if line.strip().startswith("jcas ")]
+    assert examples
+    for example in examples:
+        words = shlex.split(example.split("     ")[0])  # a remark may stand behind the command
+        commands()[words[1]].make_context(words[1], words[2:])  # parses, does not run
+
+
+def test_help_of_train_tells_the_defaults():
+    for parameter in commands()["train"].params:
+        field = Config.model_fields.get({"compile_model": "compile"}.get(parameter.name, parameter.name))
+        if field is None or field.default is None or parameter.name in ("data", "options"):
+            continue
+        value = field.default
+        expected = str(value) if not isinstance(value, bool) else "yes" if value else "no"
+        assert parameter.show_default == expected, parameter.name
+
+
+def test_help_of_corrupt_names_every_noise():
+    option = next(parameter for parameter in commands()["corrupt"].params if parameter.name == "noise")
+    assert option.help == f"One of {', '.join(NOISES)}."
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--noise", "matrix"), "needs --matrix FILE"),
+        (("--noise", "ellipse", "--matrix", "T.json"), "--matrix belongs to --noise matrix"),
+        (("--noise", "ellipse", "--source", "run"), "--source belongs to --noise sfda"),
+        (("--noise", "sfda"), "needs --source RUN"),
+        (("--noise", "sfda", "--source", "run", "--set", "a=1"), "has no parameters, drop --set a"),
+        (("--noise", "ellipse", "--validation", "nobody"), "'nobody' is no group"),
+    ],
+)
+def test_corrupt_tells_which_flags_belong_together(broken, tmp_path, capsys, flags, message):
+    result = jcas("corrupt", broken, *flags, "--out", tmp_path / "out", capsys=capsys)
+    expect_one_line(result, message)
+    assert not (tmp_path / "out").exists()
+
+
+def test_flag_without_its_value_is_not_taken_for_unknown(tmp_path, capsys):
+    code, _, err = jcas("synth", tmp_path / "out", "--size", 64, capsys=capsys)
+    assert code == 2 and "requires 2 arguments" in err and "Did you mean" not in err
 
 
 def test_corrupt_refuses_to_write_into_the_dataset(broken, capsys):

@@ -109,8 +109,9 @@ class Dataset:
         for group in groups:
             if group not in free:
                 nearest = difflib.get_close_matches(group, free, n=1)
-                known = f"did you mean {nearest[0]!r}?" if nearest else f"such as {', '.join(sorted(free)[:8])}"
-                raise ValueError(f"{self.root}: {group!r} is no group of the training images, {known}")
+                some = ", ".join(sorted(free)[:8]) + (", ..." if len(free) > 8 else "")
+                hint = f"did you mean {nearest[0]!r}?" if nearest else f"these are: {some}"
+                raise ValueError(f"{self.root}: {group!r} is no group of the training images ({hint})")
         if groups and free == set(groups):
             raise ValueError(f"{self.root}: validation would take every training image")
         moved = [replace(r, split="val") if r.group in groups and r.split == "train" else r for r in self.records]
