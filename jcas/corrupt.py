@@ -16,6 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
+from rich.console import Console
 from rich.progress import track
 
 from jcas.core import affinity_noise_rate, class_noise_rate, from_counts, pair_counts
@@ -222,8 +223,16 @@ def _run(writer: _Writer, *, workers: int, progress: bool) -> dict[str, Counts]:
     with ThreadPoolExecutor(workers) as pool:
         try:
             done = pool.map(writer, jobs.values())
-            description = f"corrupting {writer.dataset.name}"
-            for result in track(done, description, total=len(jobs), transient=True, disable=not progress):
+            console = Console(stderr=True)
+            shown = track(
+                done,
+                f"corrupting {writer.dataset.name}",
+                total=len(jobs),
+                console=console,
+                transient=True,
+                disable=not progress or not console.is_terminal,
+            )
+            for result in shown:
                 counts |= result
         except BaseException:
             pool.shutdown(cancel_futures=True)  # one bad file: do not work through the rest first

@@ -87,13 +87,14 @@ def score(
     masks: dict[str, Tensor] = {}
     records = dataset.split(split)
     in_millimetres = surface and distance_unit(dataset, split) == "mm"
+    console = Console(stderr=True)
     shown = track(
         predict_records(method, dataset, records, config),
         total=len(records),
         description=f"scoring {dataset.name}",
-        console=Console(stderr=True),
+        console=console,
         transient=True,
-        disable=not progress,
+        disable=not progress or not console.is_terminal,
     )
     for record, predicted, truth in shown:
         scores.update(predicted, truth, record.id, spacing=dataset.pixel_size(record) if in_millimetres else None)

@@ -17,6 +17,7 @@ within the slice from the file and gives millimetres; for all other images it gi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import fsum, isfinite
@@ -154,8 +155,11 @@ class SegmentationScores:
                 raise ValueError(f"{kind} label {wrong} in image {name!r} is not one of 0..{classes - 1}")
         pairs = kept["truth"] * classes + kept["predicted"]
         confusion = torch.bincount(pairs, minlength=classes**2).view(classes, classes).cpu().numpy()
-        surface = self._surface_scores(predicted, truth, judged, confusion, spacing) if self.surface else {}
-        return _ImageCounts(confusion, surface)
+        if not self.surface:
+            return _ImageCounts(confusion, {})
+        with warnings.catch_warnings():  # MONAI warns of an argument that it passes to itself
+            warnings.filterwarnings("ignore", ".*always_return_as_numpy", FutureWarning)
+            return _ImageCounts(confusion, self._surface_scores(predicted, truth, judged, confusion, spacing))
 
     def _surface_scores(
         self, predicted: Tensor, truth: Tensor, judged: Tensor, confusion: NDArray[np.int64], spacing: Spacing

@@ -31,7 +31,9 @@ def predict_files(
     run.method.eval()
     for folder in (out, out / "overlays" if overlays else out, out / "probabilities" if probabilities else out):
         folder.mkdir(parents=True, exist_ok=True)
-    for path in track(images, description="predicting", console=Console(stderr=True), transient=True):
+    console = Console(stderr=True)
+    shown = track(images, "predicting", console=console, transient=True, disable=not console.is_terminal)
+    for path in shown:
         name = files.stem(path)
         volume = files.is_volume(path)
         slices = range(files.slice_count(path)) if volume else [None]

@@ -3,6 +3,7 @@ import re
 import shlex
 import shutil
 import sys
+import warnings
 from pathlib import Path
 
 import nibabel
@@ -275,6 +276,20 @@ def test_corrupt_tells_which_flags_belong_together(broken, tmp_path, capsys, fla
     result = jcas("corrupt", broken, *flags, "--out", tmp_path / "out", capsys=capsys)
     expect_one_line(result, message)
     assert not (tmp_path / "out").exists()
+
+
+def test_logs_hold_no_empty_lines_bars_or_warnings_of_others(run, truth, tmp_path, capsys):
+    for arguments, expected in (
+        (("corrupt", truth, "--noise", "ellipse", "--out", tmp_path / "noisy"), 2),
+        (("evaluate", run, "--surface"), 1),
+        (("predict", run, truth / "images", "--out", tmp_path / "masks"), 1),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            code, out, err = jcas(*arguments, capsys=capsys)
+        lines = err.splitlines()
+        assert code == 0 and len(lines) == expected and all(lines), err
+        assert not out.startswith("\n")
 
 
 def test_flag_without_its_value_is_not_taken_for_unknown(tmp_path, capsys):
