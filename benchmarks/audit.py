@@ -1,14 +1,14 @@
 """The label audit beside cleanlab: same probabilities, same masks, one run.
 
-    pip install -c constraints.txt cleanlab              # or in an environment of its own: --cleanlab-python
-    python benchmarks/audit.py --data ../shared/data     # about 40 minutes on two idle cores; --parts for less
+    pip install -c constraints.txt -e '.[audit-compare]'     # or an environment of its own: --cleanlab-python
+    python benchmarks/audit.py --docs                        # about 25 minutes on one idle core
 
 Accuracy: ACDC with ellipse, symmetric 0.2 and asymmetric 0.3 noise in half of the images, and LIDC with one reader's
 masks judged against the majority of the three others. A VolMin run per line gives the probabilities (trained on the
 noisy labels themselves, tiny encoder, CPU). Lines: AUROC and average precision of wrong pixels, precision at 100 of
-the image ranking. Speed: time and peak memory on 1,000 masks, each side in a process of its own. Loop: Jac of the
-repaired masks, and of plain baselines trained on noisy and on repaired masks. Writes JSON; finished parts are kept,
-so an interrupted benchmark goes on. cleanlab is only compared with, never imported by jcas.
+the image ranking. Speed: time and peak memory on 1,000 masks, each side in a process of its own. Repair: Jac of the
+repaired masks. Loop: plain baselines trained on given, repaired and weighted masks, scored on the clean test split.
+Finished parts are kept, so an interrupted benchmark goes on. cleanlab is only compared with, never imported by jcas.
 """
 
 from __future__ import annotations
@@ -29,31 +29,70 @@ from typing import Any
 
 import numpy as np
 
+ROOT = Path(__file__).resolve().parents[1]
 NOISES: dict[str, dict[str, float]] = {"ellipse": {}, "symmetric": {"rate": 0.2}, "asymmetric": {"rate": 0.3}}
 LINES = (*NOISES, "lidc4")
+LOOPED = ("ellipse", "asymmetric", "lidc4")
+PARTS = ("speed", "accuracy", "repair", "loop")
 BAD_READER = 0.5  # LIDC: a mask is bad if its Jac with the others' majority is below this; ACDC: if it got noise
 MASKS, SIDE = 1000, 256
 RANKED = 100
 CONFIDENCE = 0.9
+ACDC = {"size": (96, 96), "batch_size": 4, "epochs": 10}
+LIDC = {"size": (64, 64), "batch_size": 8, "epochs": 20}
+LOOP_EPOCHS = {"ellipse": 6, "asymmetric": 6, "lidc4": 20}
+TRAINING = {
+    "encoder": "tiny",
+    "augmentation": "flip",
+    "learning_rate": 2e-3,
+    "matrix_learning_rate": 1e-2,
+    "threads": 1,
+}
 
 
 # --- data and models -------------------------------------------------------------------------------------------------
 
 
-def prepare(line: str, shared: Path, work: Path) -> Path:
+def prepare(line: str, shared: Path, work: Path, *, images: int | None) -> Path:
     from jcas.corrupt import corrupt
 
     data = work / "data" / line
     if not data.exists():
         if line == "lidc4":
-            one_reader(shared / "lidc4", data)
+            one_reader(shared / "lidc4", data, images=images)
         else:
-            values = NOISES[line] or None
-            corrupt(shared / "acdc", noise=line, parameters=values, out=data, share=0.5, progress=False)
+            source = shared / "acdc" if images is None else some_of(shared / "acdc", work / "data" / "some", images)
+            corrupt(source, noise=line, parameters=NOISES[line] or None, out=data, share=0.5, progress=False)
     return data
 
 
-def one_reader(source: Path, out: Path) -> None:
+def some_of(source: Path, out: Path, images: int) -> Path:
+    """A few images of a dataset, evenly spread over its list: to try the benchmark, not for its numbers."""
+    if out.exists():
+        return out
+    building = out.with_name(f".{out.name}")
+    shutil.rmtree(building, ignore_errors=True)
+    with (source / "split.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    rows = spread(rows, images)
+    names = {row[header.index("name")] for row in rows}
+    for folder in ("images", "masks"):
+        (building / folder).mkdir(parents=True)
+        for path in (source / folder).iterdir():
+            if path.stem in names:
+                shutil.copyfile(path, building / folder / path.name)
+    with (building / "split.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    building.rename(out)
+    return out
+
+
+def spread(rows: list[Any], count: int | None) -> list[Any]:
+    places = np.linspace(0, len(rows) - 1, min(count or len(rows), len(rows))).round().astype(int)
+    return [rows[place] for place in places]
+
+
+def one_reader(source: Path, out: Path, *, images: int | None) -> None:
     """Crops that four radiologists outlined: one of them gives the mask, the majority of the others is the truth."""
     from PIL import Image
 
@@ -63,7 +102,7 @@ def one_reader(source: Path, out: Path) -> None:
         (building / folder).mkdir(parents=True)
     rows = []
     with (source / "split.csv").open(newline="") as file:
-        listed = [row for row in csv.DictReader(file) if row["n_raters"] == "4"]
+        listed = spread([row for row in csv.DictReader(file) if row["n_raters"] == "4"], images)
     for row in listed:
         name = row["name"]
         readers = [np.array(Image.open(source / "raters" / f"{name}_r{i}.png")) > 0 for i in range(1, 5)]
@@ -79,15 +118,17 @@ def one_reader(source: Path, out: Path) -> None:
     building.rename(out)
 
 
-def trained(line: str, data: Path, folder: Path, *, method: str) -> Path:
+def trained(line: str, data: Path, folder: Path, *, method: str, epochs: int | None = None) -> Path:
     from jcas.config import make_config
     from jcas.engine import train
 
-    if not (folder / "model.safetensors").is_file():
-        values = {"data": str(data), "method": method, "selection": "last", "batch_size": 8, "threads": 1}
-        small = {"size": (64, 64), "epochs": 30} if line == "lidc4" else {"size": (128, 128), "epochs": 10}
+    if not (folder / "results.json").is_file():
+        values = {**TRAINING, **(LIDC if line == "lidc4" else ACDC), "data": str(data), "method": method}
+        values |= {"selection": "last", "watch": "none"} | ({"epochs": epochs} if epochs else {})
         resume = (folder / "checkpoints" / "last.ckpt").is_file()
-        train(make_config({**values, "watch": "none", **small}), folder, resume=resume)
+        if not resume:
+            shutil.rmtree(folder, ignore_errors=True)
+        train(make_config(values), folder, resume=resume, progress=False)
     return folder
 
 
@@ -96,6 +137,7 @@ def predicted(run: Path, data: Path, folder: Path) -> Iterator[tuple[np.ndarray,
     import torch
 
     from jcas.data import open_dataset
+    from jcas.data.resize import resize_image
     from jcas.inference import probabilities
     from jcas.run import read_run
 
@@ -109,9 +151,32 @@ def predicted(run: Path, data: Path, folder: Path) -> Iterator[tuple[np.ndarray,
             sample = dataset.load(record, clean=True)
             probs = probabilities(model.method, sample.image, model.config).numpy()
             masks = [np.asarray(mask, dtype=np.uint8) for mask in (sample.noisy, sample.clean)]
-            np.savez(building / f"{number:05d}.npz", probs=probs.astype(np.float32), given=masks[0], clean=masks[1])
+            network = model.method.model  # DeepLabV2: the features that its affinities would come from
+            prepared = network.normalise(resize_image(sample.image, model.config.size)[None])
+            like = alike(network.encoder(prepared).affinity, masks[0])
+            arrays = {
+                "probs": probs.astype(np.float32),
+                "given": masks[0],
+                "clean": masks[1],
+                "like": like[: len(probs)],
+            }
+            np.savez(building / f"{number:05d}.npz", **arrays)
         building.rename(folder)
     return stored(folder)
+
+
+def alike(features: Any, given: np.ndarray) -> np.ndarray:  # (C, h, w), C = 4
+    """How much more often than in the image each class is a label among pixels of like features (rows of P')."""
+    import torch
+    from torch.nn import functional
+
+    from jcas.core import Affinity
+
+    with torch.no_grad():
+        labels = functional.one_hot(torch.from_numpy(given).long().clamp(max=3), 4).permute(2, 0, 1)[None].float()
+        labels = functional.interpolate(labels, size=features.shape[2:], mode="area")
+        shares = Affinity(features).propagate(labels)
+        return ((shares + 1e-3) / (labels.mean((2, 3), keepdim=True) + 1e-3))[0].half().numpy()
 
 
 def stored(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -195,8 +260,7 @@ def ranking_scores(suspicion: np.ndarray, wrong: np.ndarray) -> dict[str, float]
     return {"auroc": float(auroc), "average_precision": float((steps * true / (true + false)).sum())}
 
 
-def accuracy(line: str, shared: Path, work: Path, python: str) -> dict[str, Any]:
-    data = prepare(line, shared, work)
+def accuracy(line: str, data: Path, work: Path, python: str) -> dict[str, Any]:
     run = trained(line, data, work / "runs" / line, method="volmin")
     folder = work / "probabilities" / line
     wrong, bad = [], []
@@ -209,6 +273,7 @@ def accuracy(line: str, shared: Path, work: Path, python: str) -> dict[str, Any]
         return float(bad_images[np.argsort(quality, kind="stable")[:RANKED]].mean())
 
     rows: dict[str, Any] = {
+        "seconds_of_training": json.loads((run / "results.json").read_text())["seconds"],
         "wrong_pixels": float(truth.mean()),
         "images": len(bad),
         "bad_images": int(bad_images.sum()),
@@ -224,7 +289,29 @@ def accuracy(line: str, shared: Path, work: Path, python: str) -> dict[str, Any]
     }
     for name, options in variants(run).items():
         rows[name] = ranking_scores(ours(folder, **options)[0], truth)
+    for name, neighbours in (("features_instead_of_neighbours", False), ("features_and_neighbours", True)):
+        rows[name] = ranking_scores(with_features(folder, neighbours=neighbours), truth)
     return rows
+
+
+def with_features(folder: Path, *, neighbours: bool) -> np.ndarray:
+    """Wrongness where pixels of like features have a say: the affinity evidence, tried as a further factor."""
+    from scipy.ndimage import zoom
+
+    from jcas.audit.posterior import judge
+
+    matrix, pixels = contested(folder), []
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as item:
+            probs, given, like = item["probs"], item["given"], item["like"].astype(np.float32)
+        factors = [side / small for side, small in zip(given.shape, like.shape[1:], strict=True)]
+        posterior = judge(probs, given, matrix, neighbours=neighbours).posterior
+        posterior = posterior * np.stack(
+            [zoom(each, factors, order=1, grid_mode=True, mode="nearest") for each in like]
+        )
+        own = np.take_along_axis(posterior, given[None].astype(int), 0)[0]
+        pixels.append((1 - own / np.maximum(posterior.sum(0), 1e-30)).ravel().astype(np.float32))
+    return np.concatenate(pixels)
 
 
 def variants(run: Path) -> dict[str, dict[str, Any]]:
@@ -243,16 +330,16 @@ def variants(run: Path) -> dict[str, dict[str, Any]]:
 # --- speed -----------------------------------------------------------------------------------------------------------
 
 
-def write_masks(path: Path) -> None:
-    """1,000 masks of four classes and their probabilities: discs, with a tenth of the labels moved or flipped."""
+def write_masks(path: Path, count: int) -> None:
+    """Masks of four classes and their probabilities: discs, with a tenth of the labels moved or flipped."""
     rng = np.random.default_rng(0)
     building = path.with_name(f".{path.name}")
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
-    probs = np.lib.format.open_memmap(building / "probs.npy", "w+", np.float32, (MASKS, 4, SIDE, SIDE))
-    labels = np.lib.format.open_memmap(building / "labels.npy", "w+", np.uint8, (MASKS, SIDE, SIDE))
+    probs = np.lib.format.open_memmap(building / "probs.npy", "w+", np.float32, (count, 4, SIDE, SIDE))
+    labels = np.lib.format.open_memmap(building / "labels.npy", "w+", np.uint8, (count, SIDE, SIDE))
     rows, columns = np.ogrid[:SIDE, :SIDE]
-    for number in range(MASKS):
+    for number in range(count):
         logits = rng.normal(0, 0.5, (4, SIDE, SIDE)).astype(np.float32)
         mask = np.zeros((SIDE, SIDE), np.uint8)
         logits[0] += 1.5
@@ -292,6 +379,7 @@ def measured_side(side: str, folder: Path) -> dict[str, float]:
     if side == "jcas":
         from jcas.audit.posterior import Conflicts, judge
         from jcas.audit.regions import find_regions
+        from jcas.audit.streaming import COUNTED_IMAGES
     else:
         from cleanlab.segmentation.filter import find_label_issues
         from cleanlab.segmentation.rank import get_label_quality_scores
@@ -300,13 +388,13 @@ def measured_side(side: str, folder: Path) -> dict[str, float]:
     watch = PeakMemory()
     watch.start()
     time.sleep(0.05)
-    before, clock = watch.peak, time.perf_counter()
+    before, clock, spent = watch.peak, time.perf_counter(), time.process_time()
     if side == "jcas":
         conflicts = Conflicts()
-        for place in range(0, MASKS, MASKS // 200):
+        for place in np.unique(np.linspace(0, len(labels) - 1, COUNTED_IMAGES).round().astype(int)):
             conflicts = conflicts.plus(np.array(probs[place]), np.array(labels[place]))
         transition, qualities = conflicts.transition(probs.shape[1]), []
-        for number in range(MASKS):
+        for number in range(len(labels)):
             given = np.array(labels[number])
             judged = judge(np.array(probs[number]), given, transition)
             find_regions(given, *judged.repaired(given, confidence=CONFIDENCE))
@@ -315,22 +403,28 @@ def measured_side(side: str, folder: Path) -> dict[str, float]:
         whole = np.asarray(labels).astype(int)
         find_label_issues(whole, probs, n_jobs=1, verbose=False)
         get_label_quality_scores(whole, probs, verbose=False)
-    seconds = time.perf_counter() - clock
+    seconds, processor = time.perf_counter() - clock, time.process_time() - spent
     watch.running = False
     watch.join()
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": seconds, "peak_mb": watch.peak, "added_mb": watch.peak - before, "peak_rss_mb": rss}
+    return {
+        "seconds": seconds,
+        "cpu_seconds": processor,
+        "peak_mb": watch.peak,
+        "added_mb": watch.peak - before,
+        "peak_rss_mb": rss,
+    }
 
 
-def speed(work: Path, python: str) -> dict[str, Any]:
-    folder = work / "masks"
+def speed(work: Path, python: str, count: int) -> dict[str, Any]:
+    folder = work / f"masks_{count}"
     if not folder.exists():
-        write_masks(folder)
-    rows: dict[str, Any] = {"masks": MASKS, "side": SIDE, "classes": 4}
+        write_masks(folder, count)
+    rows: dict[str, Any] = {"masks": count, "side": SIDE, "classes": 4}
     for side, interpreter in (("jcas", sys.executable), ("cleanlab", python)):
         command = [interpreter, __file__, "--side", side, str(folder)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        rows[side] = json.loads(done.stdout)
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        rows[side] = json.loads(done.stdout.splitlines()[-1])
     rows["times_faster"] = rows["cleanlab"]["seconds"] / rows["jcas"]["seconds"]
     rows["memory_share"] = rows["jcas"]["peak_mb"] / rows["cleanlab"]["peak_mb"]
     return rows
@@ -370,31 +464,106 @@ def repair(line: str, work: Path) -> dict[str, float]:
     }
 
 
-def loop(line: str, work: Path) -> dict[str, float]:
-    """Jac on the clean test split of plain baselines trained on the given and on the repaired masks."""
+def loop(line: str, data: Path, work: Path, *, epochs: int) -> dict[str, float]:
+    """Jac on the clean test split of plain baselines trained on the given, the repaired and the weighted masks."""
     from jcas.audit import audit, write_dataset
 
-    data, folder = work / "data" / line, work / "audits" / line
+    folder = work / "audits" / line
     if not (folder / "audit.json").is_file():
-        audit(work / "runs" / line, folder, confidence=CONFIDENCE)
-    fixed = work / "data" / f"{line}_repaired"
-    if not fixed.exists():
-        write_dataset(folder, fixed)
+        audit(work / "runs" / line, folder, confidence=CONFIDENCE, progress=False)
+    sources = {"given": data}
+    for use in ("repaired", "weighted"):
+        sources[use] = work / "data" / f"{line}_{use}"
+        if not sources[use].exists():
+            write_dataset(folder, sources[use], use=use)  # type: ignore[arg-type]
     rows = {}
-    for name, source in (("given", data), ("repaired", fixed)):
-        run = trained(line, source, work / "runs" / f"{line}_baseline_{name}", method="baseline")
-        rows[f"baseline_jac_{name}"] = json.loads((run / "results.json").read_text())["jac"]["mean"]
+    for use, source in sources.items():
+        run = trained(line, source, work / "runs" / f"{line}_baseline_{use}", method="baseline", epochs=epochs)
+        rows[f"baseline_jac_{use}"] = json.loads((run / "results.json").read_text())["jac"]["mean"]
     return rows
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def markdown(found: dict[str, Any]) -> str:
+    lines: list[str] = []
+    if rows := found.get("accuracy"):
+        lines += [
+            "| wrong labels | wrong pixels | AUROC: jcas / cleanlab | average precision: jcas / cleanlab "
+            "| precision at 100 images: jcas / cleanlab softmin / issues |",
+            "|---|---|---|---|---|",
+        ]
+        for line, row in rows.items():
+            ours, theirs = row["jcas"], row["cleanlab"]
+            pairs = [f"{best(ours[k], theirs[k])} / {theirs[k]:.4f}" for k in ("auroc", "average_precision")]
+            ranks = (theirs["precision_at_100"], theirs["precision_at_100_num_pixel_issues"])
+            ranked = f"{best(ours['precision_at_100'], max(ranks), 2)} / {ranks[0]:.2f} / {ranks[1]:.2f}"
+            lines.append(f"| {described(line, row)} | {row['wrong_pixels']:.2%} | {' | '.join(pairs)} | {ranked} |")
+        parts = {
+            "jcas": "all", "without_neighbours": "without neighbours", "without_surprise": "without surprise",
+            "with_learned_matrix": "learned matrix", "features_instead_of_neighbours": "features for neighbours",
+            "features_and_neighbours": "features too",
+        }  # fmt: skip
+        lines += ["", f"| average precision | {' | '.join(parts.values())} |", "|---" * (len(parts) + 1) + "|"]
+        for line, row in rows.items():
+            values = " | ".join(f"{row[name]['average_precision']:.4f}" for name in parts)
+            lines.append(f"| {line} | {values} |")
+    for row in found.get("speed", {}).values():
+        ours, theirs = row["jcas"], row["cleanlab"]
+        lines += [
+            "",
+            f"| {row['masks']:,} masks of {row['side']} x {row['side']}, {row['classes']} classes | jcas | cleanlab "
+            "| ratio | goal |",
+            "|---|---|---|---|---|",
+            f"| seconds | {ours['seconds']:.1f} | {theirs['seconds']:.1f} | {row['times_faster']:.1f}x | >= 2x |",
+            f"| of a processor | {ours['cpu_seconds']:.1f} | {theirs['cpu_seconds']:.1f} "
+            f"| {theirs['cpu_seconds'] / ours['cpu_seconds']:.1f}x | |",
+            f"| peak memory, MB | {ours['peak_mb']:.0f} | {theirs['peak_mb']:.0f} | 1/{1 / row['memory_share']:.1f} "
+            "| <= 1/4 |",
+        ]
+    if rows := found.get("repair"):
+        loops = found.get("loop", {})
+        lines += [
+            "",
+            "| Jac, % | given masks | repaired masks | wrong pixels removed | baseline on given | on repaired "
+            "| on weighted |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for line, row in rows.items():
+            again = [loops.get(line, {}).get(f"baseline_jac_{use}") for use in ("given", "repaired", "weighted")]
+            removed = 1 - row["wrong_pixels_repaired"] / max(row["wrong_pixels_given"], 1)
+            cells = " | ".join("" if value is None else f"{value:.1f}" for value in again)
+            lines.append(f"| {line} | {row['jac_given']:.1f} | {row['jac_repaired']:.1f} | {removed:.0%} | {cells} |")
+    return "\n".join([*lines, "", f"Commit {found['commit']}, seed 0, one thread, cleanlab {found['cleanlab']}."])
+
+
+def best(value: float, other: float, digits: int = 4) -> str:
+    """Bold where it is not worse, at the digits that are shown."""
+    text = f"{value:.{digits}f}"
+    return f"**{text}**" if round(value, digits) >= round(other, digits) else text
+
+
+def described(line: str, row: dict[str, Any]) -> str:
+    rate = "".join(f" {value}" for value in NOISES.get(line, {}).values())
+    return (
+        f"{'lidc4, one reader' if line == 'lidc4' else 'acdc, ' + line + rate} ({row['bad_images']} of {row['images']})"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with acdc/ and lidc4/")
-    parser.add_argument("--work", type=Path, default=Path("benchmarks/out/audit"), help="data, runs and predictions")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/out/audit.json"))
+    parser.add_argument(
+        "--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder with acdc/ and lidc4/"
+    )
+    parser.add_argument("--work", type=Path, default=ROOT / "benchmarks" / "out" / "audit", help="data, runs, results")
     parser.add_argument("--cleanlab-python", default=sys.executable, help="interpreter that has cleanlab")
     parser.add_argument("--lines", nargs="*", default=list(LINES), choices=LINES)
-    parser.add_argument("--parts", nargs="*", default=["accuracy", "speed", "repair", "loop"])
+    parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--images", type=int, help="only that many images of each dataset, to try the benchmark")
+    parser.add_argument("--epochs", type=int, help="of every training, to try the benchmark")
+    parser.add_argument("--masks", type=int, default=MASKS, help="masks of the speed test")
+    parser.add_argument("--docs", action="store_true", help="put the tables into docs/RESULTS.md and docs/results/")
     parser.add_argument("--side", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--cleanlab-scores", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -404,24 +573,59 @@ def main() -> None:
     if options.cleanlab_scores:
         cleanlab_scores(*options.cleanlab_scores)
         return
+    if options.docs and (options.images or options.epochs or options.masks != MASKS):
+        parser.error("--docs wants the whole benchmark, without --images, --epochs and --masks")
     os.environ["OMP_NUM_THREADS"] = "1"
-    found: dict[str, Any] = json.loads(options.out.read_text()) if options.out.is_file() else {}
+    if options.epochs:
+        ACDC["epochs"] = LIDC["epochs"] = options.epochs
+        LOOP_EPOCHS.update(dict.fromkeys(LOOP_EPOCHS, options.epochs))
+    found = measure(options)
+    print(markdown(found))
+    if options.docs:
+        from documents import write_section
+
+        write_section("docs/RESULTS.md", "audit", markdown(found))
+        (ROOT / "docs" / "results" / "audit.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Do what is not done yet; every finished part is stored at once."""
+    from documents import commit
+
+    results = options.work / "results.json"
+    settings = {"images": options.images, "acdc": ACDC, "lidc": LIDC, "loop": LOOP_EPOCHS, **TRAINING}
+    settings = json.loads(json.dumps(settings))
+    found: dict[str, Any] = json.loads(results.read_text()) if results.is_file() else {"settings": settings}
+    if found["settings"] != settings:
+        raise SystemExit(f"{results}: of other settings; choose another --work")
+    asked = [options.cleanlab_python, "-c", "import cleanlab; print(cleanlab.__version__)"]
+    found |= {"command": "python benchmarks/audit.py --docs", "commit": commit(), "seed": 0}
+    found["cleanlab"] = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    clock = time.perf_counter()
 
     def keep(part: str, line: str, rows: dict[str, Any]) -> None:
         found.setdefault(part, {})[line] = rows
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-        print(f"{part} {line}\n{json.dumps(rows, indent=1)}", flush=True)
+        results.parent.mkdir(parents=True, exist_ok=True)
+        partial = results.with_suffix(".new")
+        partial.write_text(json.dumps(found, indent=1) + "\n")
+        partial.replace(results)
+        print(f"{time.perf_counter() - clock:6.0f} s  {part} {line}", file=sys.stderr, flush=True)
 
-    if "speed" in options.parts:
-        keep("speed", f"{MASKS} masks", speed(options.work, options.cleanlab_python))
+    speed_line = f"{options.masks} masks"
+    if "speed" in options.parts and speed_line not in found.get("speed", {}):
+        keep("speed", speed_line, speed(options.work, options.cleanlab_python, options.masks))
     for line in options.lines:
-        if "accuracy" in options.parts:
-            keep("accuracy", line, accuracy(line, options.data, options.work, options.cleanlab_python))
-        if "repair" in options.parts:
+        missing = [part for part in options.parts if part != "speed" and line not in found.get(part, {})]
+        if not missing:
+            continue
+        data = prepare(line, options.data, options.work, images=options.images)
+        if "accuracy" in missing:
+            keep("accuracy", line, accuracy(line, data, options.work, options.cleanlab_python))
+        if "repair" in missing:
             keep("repair", line, repair(line, options.work))
-        if "loop" in options.parts:
-            keep("loop", line, loop(line, options.work))
+        if "loop" in missing and line in LOOPED:
+            keep("loop", line, loop(line, data, options.work, epochs=LOOP_EPOCHS[line]))
+    return found
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
+from scipy.ndimage import find_objects, gaussian_filter
 
 from jcas.core import from_counts, symmetric
 from jcas.schema import IGNORE
@@ -27,6 +27,8 @@ Matrix = NDArray[np.float64]  # (C, C)
 
 NEIGHBOURHOOD = 1.5
 """Standard deviation of the surroundings, pixels."""
+
+_TRUNCATE = 2  # standard deviations beyond which a neighbour has no voice
 
 NEIGHBOUR_FLOOR = 0.3
 """a_0: surroundings that all carry one label do not forbid another; a wrong area agrees with itself."""
@@ -74,8 +76,7 @@ class Judgement:
 
     def repaired(self, given: Labels, *, confidence: float) -> tuple[Labels, Map]:
         """The mask with labels replaced where another has at least this probability, and the best probability."""
-        best = self.posterior.argmax(0).astype(np.uint8)
-        certainty = self.posterior.max(0)
+        best, certainty = likeliest(self.posterior)
         change = (certainty >= confidence) & (best != given) & (given != IGNORE)
         return np.where(change, best, given), certainty
 
@@ -100,40 +101,71 @@ def judge(
     if surprise:
         scale = ((observed + SURPRISE_PRIOR) / (expected + SURPRISE_PRIOR)) ** SURPRISE_POWER
         likelihood = np.where(np.eye(classes, dtype=bool), likelihood, likelihood * np.float32(scale))
-    posterior = likelihood[:, index]
+    posterior = np.take(likelihood, index, axis=1)
     posterior *= probs
     if neighbours:
-        posterior *= surroundings(given, classes) + np.float32(NEIGHBOUR_FLOOR)
+        around = surroundings(given, classes)
+        around += np.float32(NEIGHBOUR_FLOOR)
+        posterior *= around
     posterior /= np.maximum(posterior.sum(0), np.finfo(np.float32).tiny)
-    wrongness = np.where(known, 1 - _at(posterior, index), 0).clip(0, 1).astype(np.float32)
-    labels = index[known]
-    rows = [np.bincount(labels, weights=each[known], minlength=classes) for each in posterior]
-    joint = np.stack(rows).astype(np.float64)
-    return Judgement(posterior, wrongness, joint, (observed - expected) / max(int(known.sum()), 1))
+    wrongness = 1 - _at(posterior, index)
+    wrongness[~known] = 0
+    joint = _sums_by_label(posterior, given)
+    return Judgement(posterior, wrongness.clip(0, 1), joint, (observed - expected) / max(int(known.sum()), 1))
+
+
+def likeliest(maps: Probabilities) -> tuple[Labels, Map]:
+    """The best class of each pixel, the first of equals, and its probability; faster than two passes over axis 0."""
+    best, value = np.zeros(maps.shape[1:], dtype=np.uint8), maps[0].copy()
+    for label, each in enumerate(maps[1:], start=1):
+        best[each > value] = label
+        np.maximum(value, each, out=value)
+    return best, value
+
+
+def _sums_by_label(maps: Probabilities, given: Labels) -> Matrix:
+    """Sum of each map over the pixels of each label; ignored pixels are in none."""
+    classes = len(maps)
+    chosen = np.stack([given == label for label in range(classes)]).astype(np.float32)
+    rows = np.matmul(maps.transpose(1, 0, 2), chosen.transpose(1, 2, 0))  # (H, C, C): short sums lose no digits
+    return rows.sum(0, dtype=np.float64)
 
 
 def disagreement(probs: Probabilities, index: Labels, known: NDArray[np.bool_]) -> tuple[float, float]:
     """Expected disagreeing pixels if the model is right, and if the labels were drawn from what it says."""
-    observed = (1 - _at(probs, index))[known].sum(dtype=np.float64)
-    expected = (1 - np.einsum("chw,chw->hw", probs, probs))[known].sum(dtype=np.float64)
+    observed = (1 - _at(probs, index)).sum(where=known, dtype=np.float64)
+    expected = (1 - np.einsum("chw,chw->hw", probs, probs)).sum(where=known, dtype=np.float64)
     return float(observed), float(expected)
 
 
 def surroundings(given: Labels, classes: int) -> Probabilities:
     """Share of each class among the labels around each pixel; ignored pixels have no voice."""
-    shares = np.empty((classes, *given.shape), dtype=np.float32)
-    for label in range(classes):
-        shares[label] = gaussian_filter((given == label).astype(np.float32), NEIGHBOURHOOD, truncate=2)
-    if (given == IGNORE).any():
+    shares = np.zeros((classes, *given.shape), dtype=np.float32)
+    reach = int(_TRUNCATE * NEIGHBOURHOOD + 0.5)
+    ignored = bool((given == IGNORE).any())
+    for label, box in enumerate(find_objects(given, max_label=classes - 1), start=1):
+        if box is not None:  # outside of this box the share is nought
+            wider = tuple(slice(max(side.start - reach, 0), side.stop + reach) for side in box)
+            shares[label][wider] = _blurred(given[wider] == label)
+    if ignored:
+        shares[0] = _blurred(given == 0)
         shares /= np.maximum(shares.sum(0), np.finfo(np.float32).tiny)
+    else:
+        np.subtract(1, shares[1:].sum(0), out=shares[0])
+        np.maximum(shares[0], 0, out=shares[0])
     return shares
+
+
+def _blurred(where: NDArray[np.bool_]) -> Map:
+    return gaussian_filter(where.astype(np.float32), NEIGHBOURHOOD, truncate=_TRUNCATE)
 
 
 def count_confident(probs: Probabilities, given: Labels) -> NDArray[np.int64]:  # (C, C)
     """Confident predictions (rows) against the labels (columns) of one image."""
     classes = len(probs)
-    sure = (probs.max(0) >= CONFIDENT) & (given != IGNORE)
-    pairs = probs.argmax(0)[sure] * classes + given[sure]
+    best, value = likeliest(probs)
+    sure = (value >= CONFIDENT) & (given != IGNORE)
+    pairs = best[sure].astype(np.intp) * classes + given[sure]
     return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
 
 
@@ -156,8 +188,9 @@ class Conflicts:
     def plus(self, probs: Probabilities, given: Labels) -> Conflicts:
         """With the pixels of one more image: contested where the model doubts or contradicts."""
         known = given != IGNORE
-        conflict = (probs.argmax(0) != given) & known
-        doubted = (probs.max(0) < DOUBT) & known
+        best, value = likeliest(probs)
+        conflict = (best != given) & known
+        doubted = (value < DOUBT) & known
         return Conflicts(self.conflicts + int(conflict.sum()), self.contested + int((conflict | doubted).sum()))
 
     def transition(self, classes: int) -> Matrix:
@@ -177,4 +210,7 @@ class Conflicts:
 
 def _at(maps: Probabilities, index: Labels) -> Map:
     """The map of each pixel's own label."""
-    return np.take_along_axis(maps, index[None].astype(np.intp), 0)[0]
+    found = np.zeros(index.shape, dtype=np.float32)
+    for label, each in enumerate(maps):
+        np.copyto(found, each, where=index == label)
+    return found

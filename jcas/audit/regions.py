@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
+from skimage.measure import label as label_areas
 
 from jcas.schema import IGNORE
 
@@ -26,7 +28,6 @@ WHOLE = 0.5
 """A change that takes or makes at least this share of an object is about the object, else about its outline."""
 
 _MOST_REGIONS = 60_000  # of the 65,535 that a 16-bit picture holds
-_DIAGONALS_TOUCH = np.ones((3, 3), dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -53,17 +54,17 @@ class Components:
 
 def components(mask: Labels) -> Components:
     """The connected areas of a mask, diagonal neighbours included."""
-    numbers = np.zeros(mask.shape, dtype=np.int32)
-    classes = [0]
-    for label in np.flatnonzero(np.bincount(mask.ravel(), minlength=IGNORE)[:IGNORE])[:]:
-        if label == 0:
-            continue
-        found, count = ndimage.label(mask == label, structure=_DIAGONALS_TOUCH)
-        numbers[found > 0] = found[found > 0] + len(classes) - 1
-        classes += [int(label)] * count
-    sizes = np.bincount(numbers.ravel(), minlength=len(classes))
-    sizes[0] = 0
-    return Components(numbers, sizes, np.array(classes))
+    numbers = connected(np.where(mask == IGNORE, 0, mask))
+    sizes = np.bincount(numbers.ravel())
+    classes = np.zeros(len(sizes), dtype=np.int64)
+    classes[numbers.ravel()] = mask.ravel()
+    sizes[0] = classes[0] = 0
+    return Components(numbers, sizes, classes)
+
+
+def connected(values: NDArray[Any]) -> NDArray[np.int32]:
+    """Number the connected areas of equal value from 1, diagonal neighbours included; 0 stays 0."""
+    return label_areas(values, background=0, connectivity=2).astype(np.int32, copy=False)
 
 
 def find_regions(given: Labels, repaired: Labels, probability: Map) -> tuple[NDArray[np.uint16], list[Issue]]:
@@ -78,15 +79,15 @@ def find_regions(given: Labels, repaired: Labels, probability: Map) -> tuple[NDA
         The region number of each changed pixel (0 elsewhere), and one issue per region.
     """
     changed = given != repaired
-    numbers = np.zeros(given.shape, dtype=np.int32)
     if not changed.any():
-        return numbers.astype(np.uint16), []
+        return np.zeros(given.shape, dtype=np.uint16), []
     taken = _changed_share(components(given), changed)
     made = _changed_share(components(repaired), changed)
-    pairs = np.where(changed, given.astype(np.int64) * 256 + repaired, -1)
+    pairs = np.where(changed, given.astype(np.int32) * 256 + repaired + 1, 0)
+    areas = connected(pairs)
     speck, count = SPECK, _MOST_REGIONS + 1
     while count > _MOST_REGIONS:
-        count = _number_regions(numbers, pairs, speck=speck)
+        numbers, count = _number_regions(areas, pairs, speck=speck)
         speck *= 4
     flat = numbers.ravel()
     pixels = np.bincount(flat, minlength=count + 1)
@@ -141,20 +142,14 @@ def _changed_share(areas: Components, changed: NDArray[np.bool_]) -> Map:
     return share[areas.numbers]
 
 
-def _number_regions(numbers: NDArray[np.int32], pairs: NDArray[np.int64], *, speck: int) -> int:
-    """Fill in region numbers from 1 and return their count; specks of one pair of labels share a number."""
-    numbers[...] = 0
-    count = 0
-    for pair in np.unique(pairs[pairs >= 0]):
-        found, _ = ndimage.label(pairs == pair, structure=_DIAGONALS_TOUCH)
-        sizes = np.bincount(found.ravel())
-        large = sizes >= speck
-        large[0] = False
-        renumbered = np.zeros(len(sizes), dtype=np.int32)
-        renumbered[large] = count + 1 + np.arange(large.sum())
-        count += int(large.sum())
-        if not large[1:].all():
-            count += 1
-            renumbered[1:][~large[1:]] = count
-        numbers += renumbered[found]
-    return count
+def _number_regions(areas: NDArray[np.int32], pairs: NDArray[np.int32], *, speck: int) -> tuple[NDArray[np.int32], int]:
+    """Region numbers from 1, ordered by pair of labels, and their count; specks of one pair share a number."""
+    sizes = np.bincount(areas.ravel())
+    pair_of = np.zeros(len(sizes), dtype=np.int64)
+    pair_of[areas.ravel()] = pairs.ravel()
+    small = (sizes < speck)[1:]
+    # Areas of a pair come one by one; its specks fall together behind them.
+    key = np.where(small, pair_of[1:] * len(sizes) + len(sizes) - 1, pair_of[1:] * len(sizes) + np.arange(len(small)))
+    found, number = np.unique(key, return_inverse=True)
+    renumbered = np.concatenate([[0], number + 1]).astype(np.int32)
+    return renumbered[areas], len(found)
