@@ -341,7 +341,7 @@ def predict(
     trained = read_run(run)
     trained.method.to(device_named(device))
     count = predict_files(trained, images, out, overlays=overlays, probabilities=probabilities)
-    _say(f"{count} masks in {out}")
+    _say(f"{count} {'mask' if count == 1 else 'masks'} in {out}")
 
 
 @app.command(

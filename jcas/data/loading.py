@@ -318,7 +318,7 @@ def _expect_one_size(dataset: Dataset, records: list[Record]) -> None:
             sizes = [" x ".join(map(str, size)) for size in (first, dataset.size(record))]
             raise ValueError(
                 f"{dataset.root}: images differ in size ({records[0].id}: {sizes[0]}, {record.id}: {sizes[1]}); "
-                "set size or crop"
+                "set --size or --crop"
             )
 
 

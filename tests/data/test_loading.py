@@ -315,7 +315,7 @@ def test_drop_last_drops_the_global_batch():
 def test_mixed_sizes_need_size_or_crop_in_training(tmp_path):
     sizes = {"a": (12, 16), "b": (12, 16), "c": (20, 16), "d": (12, 16)}
     dataset = read_folder(write_folder(tmp_path, sizes), fractions=ALL_TRAIN)
-    with pytest.raises(ValueError, match=r"differ in size \(a: 12 x 16, c: 20 x 16\); set size or crop"):
+    with pytest.raises(ValueError, match=r"differ in size \(a: 12 x 16, c: 20 x 16\); set --size or --crop"):
         training_loader(dataset, preparation=Preparation(), batch_size=2, seed=0)
     for preparation in (Preparation(size=(8, 8)), Preparation(crop=(8, 8))):
         (batch,) = batches(training_loader(dataset, preparation=preparation, batch_size=4, seed=0))
