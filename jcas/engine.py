@@ -41,6 +41,7 @@ from jcas.methods.base import summed_over_processes
 from jcas.metrics import SegmentationScores
 from jcas.run import (
     build_method,
+    keep_freed_memory,
     source_commit,
     torch_threads,
     transition_table,
@@ -274,7 +275,8 @@ class RunWriter(Checkpoint):  # a Checkpoint runs after the module has closed th
         loss = record.get("val", {}).get("loss")
         improved = loss is None or self.config.selection == "last" or self.best is None or loss < self.best
         if improved:
-            self.best, self.best_epoch = loss, record["epoch"]
+            self.best = loss if pl_module.method.selectable else None  # the first epoch that may be kept is
+            self.best_epoch = record["epoch"]
         temporary = self.last.with_name(".writing.ckpt")
         try:
             trainer.save_checkpoint(temporary)
@@ -316,6 +318,7 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     """
     config = config.resolved()
     torch_threads(config.threads)
+    keep_freed_memory()
     dataset = open_dataset(config.data)
     # As torchrun, SLURM or Lightning's own launcher number the processes.
     first = (getattr(rank_zero_only, "rank", None) or 0) == 0

@@ -7,8 +7,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
+import platform
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -160,3 +163,19 @@ def torch_threads(count: int | None) -> None:
     """Limit CPU threads if asked."""
     if count is not None:
         torch.set_num_threads(count)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep the memory of freed tensors instead of returning it after every operation.
+
+    glibc maps each larger block anew and the kernel clears its pages again: up to a third of a small training step on a
+    CPU. Elsewhere (other C libraries, GPUs) nothing changes.
+    """
+    if platform.system() != "Linux":
+        return
+    largest, trim_threshold, top_pad, mmap_threshold = 2**31 - 1, -1, -2, -3
+    with contextlib.suppress(AttributeError, OSError):
+        c_library = ctypes.CDLL(None)
+        c_library.mallopt(mmap_threshold, largest)
+        c_library.mallopt(trim_threshold, largest)
+        c_library.mallopt(top_pad, 64 * 2**20)

@@ -12,6 +12,7 @@
 """
 
 from jcas.core.affinity import Affinity
+from jcas.core.appearance import drawn, local_appearance, refined_by_appearance, repaired, roughness
 from jcas.core.counting import confusion_counts, counted_transition, pair_counts
 from jcas.core.losses import corrected_affinity_loss, corrected_cross_entropy
 from jcas.core.reasoning import refine
@@ -39,10 +40,15 @@ __all__ = [
     "corrected_affinity_loss",
     "corrected_cross_entropy",
     "counted_transition",
+    "drawn",
     "from_counts",
+    "local_appearance",
     "pair_counts",
     "pair_flip",
     "refine",
+    "refined_by_appearance",
+    "repaired",
+    "roughness",
     "sparsity",
     "symmetric",
     "volume",

@@ -59,18 +59,24 @@ METHODS: dict[str, type[Method]] = {
 
 _NO_DAR = {"intra": False, "inter": False}
 _NO_CORRECTION = {"correct_class": False, "correct_affinity": False}
+_NO_APPEARANCE = {"appearance": False}
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    # Rows of the paper's Table 1: pairs alone, pairs with DAR, pairs with both corrections.
-    "affinity": ("jcas", _NO_DAR | _NO_CORRECTION),
-    "dar": ("jcas", _NO_CORRECTION),
-    "calc": ("jcas", _NO_DAR),
+    # Rows of the paper's Table 1: pairs alone, pairs with DAR, pairs with both corrections; nothing that is ours.
+    "affinity": ("jcas", _NO_DAR | _NO_CORRECTION | _NO_APPEARANCE),
+    "dar": ("jcas", _NO_CORRECTION | _NO_APPEARANCE),
+    "calc": ("jcas", _NO_DAR | _NO_APPEARANCE),
     # Ablations of the paper's text.
     "jcas_no_intra": ("jcas", {"intra": False}),
     "jcas_no_inter": ("jcas", {"inter": False}),
     "jcas_no_class_correction": ("jcas", {"correct_class": False}),
     "jcas_no_affinity_correction": ("jcas", {"correct_affinity": False}),
     "jcas_no_consistency": ("jcas", {"consistency_weight": 0.0}),
+    # Our own parts, and the two other readings of the paper.
+    "jcas_no_appearance": ("jcas", _NO_APPEARANCE),
+    "jcas_no_affinity": ("jcas", {"affinity": False}),
+    "jcas_paper": ("jcas", {"preset": "paper"}),
+    "jcas_released": ("jcas", {"preset": "released"}),
 }
 """Name -> a method and options of it: a name for what ``--method NAME --set OPTION=VALUE`` can say too."""
 

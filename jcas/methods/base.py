@@ -78,6 +78,11 @@ class Method(nn.Module):
         """Cross-entropy of the noisy labels under the prediction carried through the noise: selects the epoch."""
         return corrected_cross_entropy(self.predict(batch.image), batch.noisy, self.noise(), weight=batch.weight)
 
+    @property
+    def selectable(self) -> bool:
+        """Whether the current epoch may be the one that is kept; False while a method still prepares."""
+        return True
+
     def start_epoch(self, epoch: int) -> None:
         """Called before each training epoch (counted from 0), on every process."""
 

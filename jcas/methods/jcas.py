@@ -17,9 +17,13 @@ from jcas.core import (
     confusion_counts,
     corrected_affinity_loss,
     counted_transition,
+    drawn,
     from_counts,
     pair_counts,
     refine,
+    refined_by_appearance,
+    repaired,
+    roughness,
     volume,
 )
 from jcas.methods.base import (
@@ -30,17 +34,19 @@ from jcas.methods.base import (
     resized_labels,
     summed_over_processes,
 )
-from jcas.schema import Batch, Output
+from jcas.schema import IGNORE, Batch, Output
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything in which `corrected` and `released` differ; rows of docs/PAPER.md in brackets."""
+    """Everything in which `corrected`, `paper` and `released` differ; rows of docs/PAPER.md in brackets."""
 
     feature_dim: int = 64
+    appearance: bool = True  # the image may object to labels; not in the paper
     released_network: bool = False  # feature heads of dilated convolutions, two dilations, frozen parts [3, 10]
     affinity_in_warmup: bool = False  # pairs and DAR before anything is known of the noise [17]
     main_affinity_weight: float = 1.0  # [13]
+    most_pairs: int | None = 1 << 16  # drawn per image in training, expectation exact; all of them cost O(n^2)
     auxiliary_affinity_weight: float = 0.0
     learned_matrices: bool = False  # by gradient, with a volume term, instead of by counting predictions [6]
     volume_weight: float = 1e-3  # of learned matrices [6]
@@ -55,8 +61,18 @@ class Recipe:
 
 PRESETS = {
     "corrected": Recipe(),
+    "paper": Recipe(
+        appearance=False,
+        most_pairs=None,
+        learned_matrices=True,
+        volume_weight=1e-4,  # VolMin's own, which the paper builds on
+        free_affinity_matrix=False,
+        cosine_reverse=False,
+    ),
     "released": Recipe(
         feature_dim=256,
+        appearance=False,
+        most_pairs=None,
         released_network=True,
         affinity_in_warmup=True,
         main_affinity_weight=0.1,
@@ -90,10 +106,15 @@ class JCAS(Method):
     ``learned_matrices=True`` (the paper's way) both are learned by gradient beside a volume term of weight
     ``volume_weight``, and ``consistency_weight`` weighs L_CACR.
 
+    No matrix explains labels that were drawn wrongly, and a network learns them like any shape. The warm-up measures
+    which kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``): where image, model
+    and label together (`repaired`) name another class than the label, the label is set aside, and the prediction is
+    refined by the same evidence. Labels are never replaced, so the model cannot talk itself into anything.
+
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
-    ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``) and the released code with its
-    quirks (``released``): docs/PAPER.md lists every difference. ``learned_matrices``, ``volume_weight`` and
-    ``cosine_reverse`` override the preset.
+    ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
+    released code with its quirks (``released``): docs/PAPER.md lists every difference. ``appearance``,
+    ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override the preset. docs/METHOD.md explains all.
 
     DAR runs on the grid of the features; its correction of the logits is added at the grid of the logits, so that a
     coarse affinity grid does not blur a fine prediction. Memory O(n d): no n x n tensor exists.
@@ -115,18 +136,20 @@ class JCAS(Method):
         correct_class: bool = True,
         correct_affinity: bool = True,
         consistency_weight: float = 0.01,
+        appearance: bool | None = None,
         learned_matrices: bool | None = None,
         volume_weight: float | None = None,
         cosine_reverse: bool | None = None,
     ) -> None:
         super().__init__(model, num_classes)
-        recipe = chosen_recipe(preset)
-        if learned_matrices is not None:
-            recipe = replace(recipe, learned_matrices=learned_matrices)
-        if volume_weight is not None:
-            recipe = replace(recipe, volume_weight=volume_weight)
-        if cosine_reverse is not None:
-            recipe = replace(recipe, cosine_reverse=cosine_reverse)
+        overrides: dict[str, Any] = {
+            "appearance": appearance,
+            "learned_matrices": learned_matrices,
+            "volume_weight": volume_weight,
+            "cosine_reverse": cosine_reverse,
+        }
+        given = {name: value for name, value in overrides.items() if value is not None}
+        recipe = replace(chosen_recipe(preset), **given)
         if warmup < 0:
             raise ValueError(f"warmup must not be negative, got {warmup}")
         self.recipe = recipe
@@ -144,14 +167,20 @@ class JCAS(Method):
         self.prior: Tensor
         self.class_counts: Tensor
         self.pair_counts: Tensor
+        self.kept_counts: Tensor
         self.class_transition: Tensor
+        self.kept_transition: Tensor
         self.pair_transition: Tensor
+        self.log_roughness: Tensor
         self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
         self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
         self.register_buffer("class_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
+        self.register_buffer("kept_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
         self.register_buffer("pair_counts", torch.zeros(2, 2, dtype=torch.float64))
-        self.register_buffer("class_transition", torch.eye(num_classes))  # counted
+        self.register_buffer("class_transition", torch.eye(num_classes))  # counted against the labels as given
+        self.register_buffer("kept_transition", torch.eye(num_classes))  # counted against those not set aside
         self.register_buffer("pair_transition", torch.eye(2))  # counted, or from the counted one by Theorem 1
+        self.register_buffer("log_roughness", torch.zeros(2, dtype=torch.float64))  # sum over images, images
         if recipe.released_network:
             _freeze_early_layers(model)
 
@@ -185,11 +214,22 @@ class JCAS(Method):
         """The first epoch whose predictions are counted: the last of the warm-up."""
         return max(self.warmup - 1, 0)
 
+    @property
+    def selectable(self) -> bool:
+        """The warm-up only prepares."""
+        return not self.warming_up
+
+    @property
+    def image_objects(self) -> bool:
+        """Whether the labels have turned out to be drawn, so that the image may object to them."""
+        total, images = self.log_roughness.tolist()
+        return self.recipe.appearance and not self.warming_up and images > 0 and drawn(total / images)
+
     def noise(self) -> Tensor:
-        """T_C once it is used, the identity before."""
+        """T_C of the labels that the loss sees once it is used, the identity before."""
         if self.warming_up or not self.correct_class:
             return super().noise()
-        return self.class_matrix() if self.recipe.learned_matrices else self.class_transition
+        return self.class_matrix() if self.recipe.learned_matrices else self.kept_transition
 
     def pair_noise(self) -> Tensor:
         """T_A once it is used, the identity before."""
@@ -209,8 +249,8 @@ class JCAS(Method):
     def start_epoch(self, epoch: int) -> None:
         """Enter the stage of this epoch and start its counts."""
         self.epoch.fill_(epoch)
-        self.class_counts.zero_()
-        self.pair_counts.zero_()
+        for counts in (self.class_counts, self.kept_counts, self.pair_counts):
+            counts.zero_()
 
     def end_epoch(self, epoch: int) -> None:
         """Turn the epoch's counts into prior and matrices (learned ones take only the prior, and only once)."""
@@ -219,8 +259,9 @@ class JCAS(Method):
         if not self.recipe.learned_matrices:
             self.prior.copy_(self.class_counts.sum(1) / self.class_counts.sum())
             self.class_transition.copy_(counted_transition(self.class_counts))
+            self.kept_transition.copy_(counted_transition(self.kept_counts))
             if self.consistency_weight:
-                self.pair_transition.copy_(class_to_affinity(self.class_transition, self.prior))
+                self.pair_transition.copy_(class_to_affinity(self.kept_transition, self.prior))
             else:
                 self.pair_transition.copy_(from_counts(self.pair_counts))
         elif epoch == self.first_count:
@@ -235,8 +276,9 @@ class JCAS(Method):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The joint loss; reads top to bottom as the paper's Fig. 2 does."""
         output = self.model(batch.image)
+        given, batch = batch, self._unchallenged(batch, output.logits)
         if int(self.epoch) >= self.first_count:
-            self._count(output.logits, batch)
+            self._count(output.logits, given, batch)
         with_pairs = self.affinity and (not self.warming_up or self.recipe.affinity_in_warmup)
         if not with_pairs:
             parts = {"class_loss": class_loss(output.logits, batch, self.noise())}
@@ -267,7 +309,7 @@ class JCAS(Method):
     def _pair_loss(self, pairs: Affinity, batch: Batch) -> Tensor:
         noisy = resized_labels(batch.noisy, pairs.spatial)
         weight = None if batch.weight is None else resized_labels(batch.weight, pairs.spatial)
-        return corrected_affinity_loss(pairs, noisy, self.pair_noise(), weight=weight)
+        return corrected_affinity_loss(pairs, noisy, self.pair_noise(), weight=weight, max_pairs=self.recipe.most_pairs)
 
     def _matrix_terms(self, parts: dict[str, Tensor]) -> Tensor:
         """Volume and consistency; adds them to ``parts`` and returns their weighted sum."""
@@ -287,14 +329,32 @@ class JCAS(Method):
         return total
 
     @torch.no_grad()
-    def _count(self, logits: Tensor, batch: Batch) -> None:
+    def _unchallenged(self, batch: Batch, logits: Tensor) -> Batch:
+        """The batch without the labels that image, model and label together call wrong; all of them where flipped."""
+        if not self.image_objects:
+            return batch
+        probs = resized(logits, batch.noisy.shape[1:]).softmax(1)
+        agreed = repaired(batch.image, batch.noisy, probs).argmax(1) == batch.noisy
+        return replace(batch, noisy=torch.where(agreed, batch.noisy, IGNORE))
+
+    @torch.no_grad()
+    def _count(self, logits: Tensor, given: Batch, kept: Batch) -> None:
         """Add this batch's predictions against its labels to the counts, over all processes."""
         believed = logits.argmax(1)
         size = believed.shape[1:]
-        weight = None if batch.weight is None else resized_labels(batch.weight, size)
-        confusion = confusion_counts(believed, resized_labels(batch.noisy, size), self.num_classes, weight=weight)
-        self.class_counts += summed_over_processes(confusion.sum(0))
-        self.pair_counts += summed_over_processes(pair_counts(confusion))
+        weight = None if given.weight is None else resized_labels(given.weight, size)
+
+        def confusion(batch: Batch) -> Tensor:
+            return confusion_counts(believed, resized_labels(batch.noisy, size), self.num_classes, weight=weight)
+
+        of_given = confusion(given)
+        of_kept = of_given if kept is given else confusion(kept)
+        self.class_counts += summed_over_processes(of_given.sum(0))
+        self.kept_counts += summed_over_processes(of_kept.sum(0))
+        self.pair_counts += summed_over_processes(pair_counts(of_kept))
+        if int(self.epoch) == self.first_count and self.recipe.appearance:
+            rough = roughness(given.noisy, self.num_classes).double().log()
+            self.log_roughness += summed_over_processes(torch.stack([rough.sum(), torch.ones_like(rough).sum()]))
 
     # --- refinement and prediction -------------------------------------------------------------------------------
 
@@ -312,6 +372,17 @@ class JCAS(Method):
         return coarse + resized(refined - on_grid, coarse.shape[2:])
 
     def predict(self, images: Tensor) -> Tensor:
+        """Softmax of the refined logits, refined again by appearance if the labels were drawn."""
+        probs = self._predict(images)
+        return refined_by_appearance(images, probs) if self.image_objects else probs
+
+    def validation_loss(self, batch: Batch) -> Tensor:
+        """As the training does: labels that the image objects to are left out."""
+        if self.image_objects:
+            batch = self._unchallenged(batch, self._predict(batch.image).clamp_min(1e-9).log())
+        return super().validation_loss(batch)
+
+    def _predict(self, images: Tensor) -> Tensor:
         """Softmax of the refined logits; without DAR where the warm-up has not trained it."""
         output = self.model(images)
         size = images.shape[2:]

@@ -31,7 +31,7 @@ def test_warm_up_is_the_baseline_and_believes_the_labels():
     method.end_epoch(1)
     method.start_epoch(2)
     assert {"affinity_loss", "coarse_loss"} <= set(method(batch()))
-    assert torch.equal(method.noise(), method.class_transition)
+    assert torch.equal(method.noise(), method.kept_transition)
 
 
 def after_counting(**options) -> tuple[JCAS, torch.Tensor, torch.Tensor]:
@@ -143,7 +143,60 @@ def test_released_prior_counts_the_noisy_labels():
 
 
 def test_unknown_preset_lists_the_presets():
-    with pytest.raises(ValueError, match="unknown preset 'official', choose one of corrected, released"):
+    with pytest.raises(ValueError, match="unknown preset 'official', choose one of corrected, paper, released"):
         build(preset="official")
     with pytest.raises(ValueError, match="warmup must not be negative, got -1"):
         build(warmup=-1)
+
+
+def drawn_batch() -> Batch:
+    """A bright square, outlined four pixels too wide."""
+    generator = torch.Generator().manual_seed(2)
+    image, noisy = torch.full((2, 3, 64, 64), 0.2), torch.zeros(2, 64, 64, dtype=torch.long)
+    image[:, :, 20:44, 20:44] = 0.8
+    noisy[:, 16:48, 16:48] = 1
+    return Batch(image=image + 0.02 * torch.rand(image.shape, generator=generator), noisy=noisy, ids=("a", "b"))
+
+
+def after_warm_up(data: Batch, **options) -> JCAS:
+    method = build(warmup=1, **options)
+    method.start_epoch(0)
+    method(data)
+    assert not method.selectable
+    method.end_epoch(0)
+    method.start_epoch(1)
+    assert method.selectable
+    return method
+
+
+def test_the_image_objects_to_drawn_labels_and_not_to_flipped_ones():
+    assert after_warm_up(drawn_batch()).image_objects
+    assert not after_warm_up(batch()).image_objects
+    assert not after_warm_up(drawn_batch(), appearance=False).image_objects
+    assert not after_warm_up(drawn_batch(), preset="paper").image_objects
+
+
+def test_labels_that_the_image_contradicts_are_set_aside_and_never_replaced():
+    data, method = drawn_batch(), after_warm_up(drawn_batch())
+    undecided = torch.zeros(2, 3, 32, 32)
+    kept = method._unchallenged(data, undecided).noisy
+    assert torch.equal(kept[kept != 255], data.noisy[kept != 255])
+    ring = data.noisy == 1
+    ring[:, 20:44, 20:44] = False
+    assert (kept[ring] == 255).float().mean() > 0.9
+    assert (kept[:, 22:42, 22:42] == 1).all() and (kept[:, :12] == 0).all()
+
+
+def test_matrix_of_the_report_counts_all_labels_and_that_of_the_loss_only_the_kept_ones():
+    method = after_warm_up(drawn_batch())
+    method(drawn_batch())
+    method.end_epoch(1)
+    assert method.class_counts.sum() == 2 * 32 * 32 > method.kept_counts.sum() > 0
+    assert torch.equal(method.matrices()["class_transition"], method.class_transition)
+    assert torch.equal(method.noise(), method.kept_transition)
+
+
+def test_roughness_survives_a_saved_state():
+    method, other = after_warm_up(drawn_batch()), build(warmup=1)
+    other.load_state_dict(method.state_dict())
+    assert other.image_objects

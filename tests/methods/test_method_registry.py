@@ -40,13 +40,18 @@ def built(method: str, **values):
 def test_a_variant_is_its_method_with_options():
     config, method = built("dar")
     assert type(method) is METHODS["jcas"] and config.method == "dar"
-    assert config.options == {"warmup": 2, "correct_class": False, "correct_affinity": False}
+    assert config.options == {
+        "warmup": 2,
+        "correct_class": False,
+        "correct_affinity": False,
+        "appearance": False,
+    }
     assert method.intra and method.inter and not method.correct_class and not method.correct_affinity
 
 
 def test_given_options_win_over_the_variant_and_that_over_the_schedule():
     options = method_options("calc", {"inter": True, "warmup": 7}, epochs=50)
-    assert options == {"warmup": 7, "intra": False, "inter": True}
+    assert options == {"warmup": 7, "intra": False, "inter": True, "appearance": False}
 
 
 def test_every_variant_names_a_method_and_options_that_it_has():
@@ -68,11 +73,17 @@ def test_the_papers_rows_and_ablations_switch_what_they_say():
         "jcas_no_class_correction": (True, True, False, True),
         "jcas_no_affinity_correction": (True, True, True, False),
         "jcas_no_consistency": (True, True, True, True),
+        "jcas_no_appearance": (True, True, True, True),
+        "jcas_no_affinity": (False, False, True, True),
+        "jcas_paper": (True, True, True, True),
+        "jcas_released": (True, True, True, True),
     }
+    without_appearance = {"affinity", "dar", "calc", "jcas_no_appearance", "jcas_paper", "jcas_released"}
     for name, values in expected.items():
         _, method = built(name)
         assert tuple(getattr(method, switch) for switch in switches) == values, name
         assert bool(method.consistency_weight) == (name != "jcas_no_consistency")
+        assert method.recipe.appearance == (name not in without_appearance), name
 
 
 @pytest.mark.parametrize(

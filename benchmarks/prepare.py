@@ -1,0 +1,101 @@
+"""Lay the real datasets out as jcas folders: one random radiologist's outlines, blood cells by laboratory.
+
+    python benchmarks/prepare.py ../shared/data --out runs/data      # seconds
+
+Writes ``lidc_reader`` (LIDC-IDRI: the mask is one randomly chosen reader's, the truth is the majority of the others)
+and ``wbc1``, ``wbc2`` (white blood cells of two laboratories, each with a validation split out of its training images).
+Finished folders are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+VALIDATION_SHARE = 8  # of the blood cells every eighth training image, as their split.csv has no validation images
+
+
+def read_split(source: Path) -> list[dict[str, str]]:
+    with (source / "split.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_split(out: Path, rows: list[tuple[str, str, str]]) -> None:
+    with (out / "split.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["name", "split", "group"])
+        writer.writerows(rows)
+
+
+def lidc_reader(source: Path, out: Path, *, seed: int) -> None:
+    """One reader per crop for the masks of all splits; a tie among the others counts as nodule, as in the source."""
+    for folder in ("images", "masks", "clean"):
+        (out / folder).mkdir(parents=True)
+    rows = []
+    for row in read_split(source):
+        name = row["name"]
+        readers = sorted((source / "raters").glob(f"{name}_r*.png"))
+        chosen = random.Random(f"{seed} {name}").randrange(len(readers))
+        masks = [np.asarray(Image.open(reader)) > 0 for reader in readers]
+        others = np.mean([mask for index, mask in enumerate(masks) if index != chosen], axis=0) >= 0.5
+        shutil.copyfile(source / "images" / f"{name}.png", out / "images" / f"{name}.png")
+        Image.fromarray(masks[chosen].astype(np.uint8)).save(out / "masks" / f"{name}.png")
+        Image.fromarray(others.astype(np.uint8)).save(out / "clean" / f"{name}.png")
+        rows.append((name, row["split"], row["patient"]))
+    write_split(out, rows)
+    (out / "dataset.yaml").write_text("name: lidc_reader\nclasses: [background, nodule]\n", encoding="utf-8")
+
+
+def blood_cells(source: Path, out: Path, laboratory: str) -> None:
+    """The images of one laboratory with their expert masks."""
+    for folder in ("images", "masks"):
+        (out / folder).mkdir(parents=True)
+    rows, training = [], 0
+    for row in read_split(source):
+        if row["dataset"] != laboratory:
+            continue
+        name, split = row["name"], row["split"]
+        for folder in ("images", "masks"):
+            shutil.copyfile(source / folder / f"{name}.png", out / folder / f"{name}.png")
+        if split == "train":
+            training += 1
+            split = "val" if training % VALIDATION_SHARE == 0 else "train"
+        rows.append((name, split, name))
+    write_split(out, rows)
+    description = f"name: wbc{laboratory}\nclasses: [background, cytoplasm, nucleus]\n"
+    (out / "dataset.yaml").write_text(description, encoding="utf-8")
+
+
+def prepare(shared: Path, out: Path, *, seed: int = 0) -> None:
+    """All folders that are not there yet."""
+    makers = {
+        "lidc_reader": lambda path: lidc_reader(shared / "lidc4", path, seed=seed),
+        "wbc1": lambda path: blood_cells(shared / "wbc", path, "1"),
+        "wbc2": lambda path: blood_cells(shared / "wbc", path, "2"),
+    }
+    for name, make in makers.items():
+        if (out / name).is_dir():
+            continue
+        building = out / f".{name}"
+        shutil.rmtree(building, ignore_errors=True)
+        make(building)
+        building.rename(out / name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shared", type=Path, help="folder with lidc4/ and wbc/")
+    parser.add_argument("--out", type=Path, default=Path("runs/data"))
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of readers")
+    options = parser.parse_args()
+    prepare(options.shared, options.out, seed=options.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from jcas.core import drawn, local_appearance, refined_by_appearance, repaired, roughness
+from jcas.core.appearance import FLOOR, REACH, blurred
+
+
+def slow_blur(plane: np.ndarray, sigma: float) -> np.ndarray:
+    """Cells by their mean, then a Gaussian of 3 sigma with a repeated border, pixel by pixel."""
+    height, width = plane.shape
+    step = max(1, int(sigma / 2))
+    rows, columns = max(1, round(height / step)), max(1, round(width / step))
+    cells = np.zeros((rows, columns))
+    for i in range(rows):
+        for j in range(columns):
+            top, bottom = i * height // rows, -(-(i + 1) * height // rows)
+            left, right = j * width // columns, -(-(j + 1) * width // columns)
+            cells[i, j] = plane[top:bottom, left:right].mean()
+    radius = max(1, math.ceil(3 * sigma / step))
+    offsets = range(-radius, radius + 1)
+    found = np.zeros_like(cells)
+    for i in range(rows):
+        for j in range(columns):
+            total = weight = 0.0
+            for a in offsets:
+                for b in offsets:
+                    share = math.exp(-((a * step) ** 2 + (b * step) ** 2) / (2 * sigma**2))
+                    total += share * cells[min(max(i + a, 0), rows - 1), min(max(j + b, 0), columns - 1)]
+                    weight += share
+            found[i, j] = total / weight
+    return found
+
+
+def slow_enlarged(cells: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    found = np.zeros(size)
+    for i in range(size[0]):
+        for j in range(size[1]):
+            y = max((i + 0.5) * cells.shape[0] / size[0] - 0.5, 0)
+            x = max((j + 0.5) * cells.shape[1] / size[1] - 0.5, 0)
+            top, left = int(y), int(x)
+            bottom, right = min(top + 1, cells.shape[0] - 1), min(left + 1, cells.shape[1] - 1)
+            dy, dx = y - top, x - left
+            found[i, j] = (1 - dy) * ((1 - dx) * cells[top, left] + dx * cells[top, right]) + dy * (
+                (1 - dx) * cells[bottom, left] + dx * cells[bottom, right]
+            )
+    return found
+
+
+def slow_appearance(image: np.ndarray, membership: np.ndarray, window: float) -> np.ndarray:
+    channels, height, width = image.shape
+    sigma = window * math.sqrt(height * width)
+    found = np.zeros((len(membership), height, width))
+    for c, weight in enumerate(membership):
+        mass = np.maximum(slow_blur(weight, sigma), 1e-6)
+        for k in range(channels):
+            colour = (image[k] - image[k].mean()) / image[k].std()
+            mean = slow_blur(weight * colour, sigma) / mass
+            variance = slow_blur(weight * colour**2, sigma) / mass - mean**2 + FLOOR**2
+            mean, precision, logarithm = (
+                slow_enlarged(cells, (height, width)) for cells in (mean, 1 / variance, np.log(variance))
+            )
+            found[c] -= ((colour - mean) ** 2 * precision + logarithm) / (2 * math.sqrt(channels))
+    return found
+
+
+@pytest.mark.parametrize(("window", "channels"), [(0.1, 1), (0.3, 3)])  # on the image's grid, and on a coarser one
+def test_local_appearance_matches_its_formula(window: float, channels: int):
+    torch.manual_seed(0)
+    image = torch.rand(2, channels, 14, 17, dtype=torch.float64)
+    membership = torch.randn(2, 3, 14, 17, dtype=torch.float64).softmax(1)
+    fast = local_appearance(image, membership, window=window)
+    for b in range(2):
+        slow = slow_appearance(image[b].numpy(), membership[b].numpy(), window)
+        np.testing.assert_allclose(fast[b].numpy(), slow, rtol=1e-9, atol=1e-9)
+
+
+def slow_repaired(image: np.ndarray, noisy: np.ndarray, probs: np.ndarray, belief: float, rounds: int) -> np.ndarray:
+    size, classes = noisy.shape, len(probs)
+    prior = np.zeros_like(probs)
+    for c in range(classes):
+        given = (noisy == c).astype(float)
+        near = slow_enlarged(slow_blur(given, REACH * math.sqrt(noisy.size)), size) > 1e-3
+        known = noisy != 255
+        prior[c] = np.where(known, (1 - belief) * given + belief * probs[c] * near, probs[c] * near)
+    logarithm = np.log(np.maximum(prior, 1e-9))
+    found = np.exp(logarithm) / np.exp(logarithm).sum(0)
+    for _ in range(rounds):
+        scores = np.exp(logarithm + slow_appearance(image, found, 1 / 8))
+        found = scores / scores.sum(0)
+    return found
+
+
+def test_repaired_matches_its_formula_with_ignored_pixels():
+    torch.manual_seed(1)
+    image, noisy = torch.rand(1, 1, 20, 18, dtype=torch.float64), torch.zeros(1, 20, 18, dtype=torch.long)
+    noisy[:, 5:12, 4:12] = 1
+    noisy[:, 13:17, 10:15] = 2
+    noisy[:, :3, :4] = 255
+    probs = torch.randn(1, 3, 20, 18, dtype=torch.float64).softmax(1)
+    fast = repaired(image, noisy, probs, belief=0.4, rounds=2)[0]
+    slow = slow_repaired(image[0].numpy(), noisy[0].numpy(), probs[0].numpy(), 0.4, 2)
+    np.testing.assert_allclose(fast.numpy(), slow, rtol=1e-8, atol=1e-10)
+
+
+def scene() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A bright blob with a dent, its truth, and the full disc that a hurried annotator drew."""
+    rows, columns = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
+    disc = (rows - 32) ** 2 + (columns - 32) ** 2 < 15**2
+    dent = (rows - 32) ** 2 + (columns - 44) ** 2 < 9**2
+    truth = disc & ~dent
+    generator = torch.Generator().manual_seed(0)
+    image = 0.3 + 0.4 * truth + 0.05 * torch.randn(64, 64, generator=generator)
+    return image[None, None], truth.long()[None], disc.long()[None]
+
+
+def wrong(labels: torch.Tensor, truth: torch.Tensor) -> float:
+    return (labels != truth).float().mean().item()
+
+
+def test_image_undoes_a_drawn_outline_that_label_and_model_agree_on():
+    image, truth, label = scene()
+    model = torch.where(label == 1, 0.6, 0.4)
+    probs = torch.stack([1 - model, model], 1)
+    assert wrong(repaired(image, label, probs, rounds=5).argmax(1), truth) < 0.3 * wrong(label, truth)
+    assert wrong(refined_by_appearance(image, probs, power=1.0, rounds=3).argmax(1), truth) < 0.5 * wrong(label, truth)
+
+
+def test_a_class_is_not_found_far_from_its_labels():
+    image, _, label = scene()
+    image = torch.cat([image, image], 3)  # a second blob that nobody labelled
+    label = torch.cat([label, torch.zeros_like(label)], 2)
+    probs = torch.full((1, 2, 64, 128), 0.5)
+    found = repaired(image, label, probs).argmax(1)
+    assert found[:, :, :64].sum() > 0 and not found[:, :, 90:].any()
+
+
+def test_a_flat_image_has_nothing_to_say():
+    _, _, label = scene()
+    probs = torch.full((1, 2, 64, 64), 0.5)
+    assert torch.equal(repaired(torch.full((1, 1, 64, 64), 0.7), label, probs).argmax(1), label)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.5])
+def test_roughness_tells_flipped_labels_from_drawn_ones(rate: float):
+    _, truth, label = scene()
+    generator = torch.Generator().manual_seed(0)
+    flipped = torch.where(torch.rand(truth.shape, generator=generator) < rate, 1 - truth, truth)
+    assert drawn(roughness(truth, 2).log().item()) and drawn(roughness(label, 2).log().item())
+    assert not drawn(roughness(flipped, 2).log().item())
+
+
+def test_roughness_counts_label_changes_before_and_after_the_mode_filter():
+    labels = torch.zeros(1, 9, 9, dtype=torch.long)
+    labels[0, 4, 4] = 1  # 4 changes; the filter removes the pixel
+    assert roughness(labels, 2).tolist() == [(4 + 4) / (0 + 4)]
+
+
+def test_blur_keeps_constants_and_needs_no_large_image():
+    assert torch.allclose(blurred(torch.full((1, 2, 5, 40), 0.3), 30.0), torch.tensor(0.3))
