@@ -333,9 +333,9 @@ class JCAS(Method):
         """The batch without the labels that image, model and label together call wrong; all of them where flipped."""
         if not self.image_objects:
             return batch
-        probs = resized(logits, batch.noisy.shape[1:]).softmax(1)
-        agreed = repaired(batch.image, batch.noisy, probs).argmax(1) == batch.noisy
-        return replace(batch, noisy=torch.where(agreed, batch.noisy, IGNORE))
+        labels, probs = _trusted(batch), resized(logits, batch.noisy.shape[1:]).softmax(1)
+        agreed = repaired(batch.image, labels, probs).argmax(1) == labels
+        return replace(batch, noisy=torch.where(agreed, labels, IGNORE))
 
     @torch.no_grad()
     def _count(self, logits: Tensor, given: Batch, kept: Batch) -> None:
@@ -353,7 +353,7 @@ class JCAS(Method):
         self.kept_counts += summed_over_processes(of_kept.sum(0))
         self.pair_counts += summed_over_processes(pair_counts(of_kept))
         if int(self.epoch) == self.first_count and self.recipe.appearance:
-            rough = roughness(given.noisy, self.num_classes).double().log()
+            rough = roughness(_trusted(given), self.num_classes).double().log()
             self.log_roughness += summed_over_processes(torch.stack([rough.sum(), torch.ones_like(rough).sum()]))
 
     # --- refinement and prediction -------------------------------------------------------------------------------
@@ -401,6 +401,11 @@ def chosen_recipe(preset: str) -> Recipe:
     if preset not in PRESETS:
         raise ValueError(f"unknown preset {preset!r}, choose one of {', '.join(PRESETS)}")
     return PRESETS[preset]
+
+
+def _trusted(batch: Batch) -> Tensor:
+    """The labels, ignored where their weight is 0."""
+    return batch.noisy if batch.weight is None else torch.where(batch.weight > 0, batch.noisy, IGNORE)
 
 
 def _freeze_early_layers(model: nn.Module) -> None:
