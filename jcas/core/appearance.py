@@ -106,11 +106,10 @@ def repaired(
     tissue at the other side of the image does not become heart.
     """
     classes = probs.shape[1]
-    known = as_labels(noisy, noisy.shape, num_classes=classes)
-    valid = known != IGNORE
-    given = functional.one_hot(torch.where(valid, known, 0), classes).movedim(-1, 1).to(probs) * valid[:, None]
-    near = _enlarged(blurred(given, REACH * math.sqrt(known[0].numel())), known.shape[1:]) > _SUPPORT
-    belief_here = torch.where(valid[:, None], probs.new_tensor(belief), 1.0)
+    known = as_labels(noisy, noisy.shape, num_classes=classes)[:, None]
+    given = (known == torch.arange(classes, device=known.device).view(1, -1, 1, 1)).to(probs)
+    near = _enlarged(blurred(given, REACH * math.sqrt(known[0].numel())), known.shape[2:]) > _SUPPORT
+    belief_here = torch.where(known == IGNORE, 1.0, probs.new_tensor(belief))
     prior = (1 - belief_here) * given + belief_here * probs * near
     return _by_appearance(image, prior, 1.0, rounds)
 

@@ -16,6 +16,7 @@ from jcas.core import (
     class_to_affinity,
     confusion_counts,
     corrected_affinity_loss,
+    corrected_cross_entropy,
     counted_transition,
     drawn,
     from_counts,
@@ -333,9 +334,10 @@ class JCAS(Method):
         """The batch without the labels that image, model and label together call wrong; all of them where flipped."""
         if not self.image_objects:
             return batch
-        labels, probs = _trusted(batch), resized(logits, batch.noisy.shape[1:]).softmax(1)
-        agreed = repaired(batch.image, labels, probs).argmax(1) == labels
-        return replace(batch, noisy=torch.where(agreed, labels, IGNORE))
+        labels = _trusted(batch)
+        found = repaired(batch.image, labels, resized(logits, labels.shape[1:]).softmax(1))
+        given = found.gather(1, torch.where(labels == IGNORE, 0, labels)[:, None])[:, 0]
+        return replace(batch, noisy=torch.where(given >= found.amax(1), labels, IGNORE))
 
     @torch.no_grad()
     def _count(self, logits: Tensor, given: Batch, kept: Batch) -> None:
@@ -378,9 +380,11 @@ class JCAS(Method):
 
     def validation_loss(self, batch: Batch) -> Tensor:
         """As the training does: labels that the image objects to are left out."""
+        probs = self._predict(batch.image)
         if self.image_objects:
-            batch = self._unchallenged(batch, self._predict(batch.image).clamp_min(1e-9).log())
-        return super().validation_loss(batch)
+            batch = self._unchallenged(batch, probs.clamp_min(1e-9).log())
+            probs = refined_by_appearance(batch.image, probs)
+        return corrected_cross_entropy(probs, batch.noisy, self.noise(), weight=batch.weight)
 
     def _predict(self, images: Tensor) -> Tensor:
         """Softmax of the refined logits; without DAR where the warm-up has not trained it."""
