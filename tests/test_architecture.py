@@ -204,6 +204,7 @@ def test_core_exports_exactly_the_promised_names():
         "refined_by_appearance",
         "repaired",
         "roughness",
+        "unchallenged",
         "from_counts",
         "pair_counts",
         "pair_flip",

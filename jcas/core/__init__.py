@@ -12,7 +12,7 @@
 """
 
 from jcas.core.affinity import Affinity
-from jcas.core.appearance import drawn, local_appearance, refined_by_appearance, repaired, roughness
+from jcas.core.appearance import drawn, local_appearance, refined_by_appearance, repaired, roughness, unchallenged
 from jcas.core.counting import confusion_counts, counted_transition, pair_counts
 from jcas.core.losses import corrected_affinity_loss, corrected_cross_entropy
 from jcas.core.reasoning import refine
@@ -51,5 +51,6 @@ __all__ = [
     "roughness",
     "sparsity",
     "symmetric",
+    "unchallenged",
     "volume",
 ]

@@ -24,6 +24,9 @@ REACH = 1 / 16
 FLOOR = 0.2
 """Least standard deviation of a class's colours, in standard deviations of the whole image."""
 
+TRUST = 0.9
+"""Probability from which a label is believed."""
+
 _SUPPORT = 1e-3
 _MOST_EDGES = 2.0
 _MODE_SIDE = 5
@@ -112,6 +115,35 @@ def repaired(
     belief_here = torch.where(known == IGNORE, 1.0, probs.new_tensor(belief))
     prior = (1 - belief_here) * given + belief_here * probs * near
     return _by_appearance(image, prior, 1.0, rounds)
+
+
+def unchallenged(
+    noisy: Tensor,  # (B, H, W) labels as given, 255 = ignore
+    found: Tensor,  # (B, C, H, W) `repaired`
+    *,
+    trust: float = TRUST,
+) -> Tensor:  # (B, H, W)
+    r"""The labels that stand; the others become 255 = ignore. None is replaced.
+
+    .. math:: q_{\tilde y} \ge \min(\tau,\; \operatorname{median}\, q_{\tilde y} \text{ over the labels of the class})
+
+    with the ``trust`` :math:`\tau`. The median is taken over the batch: whatever the image says, half of the labels of
+    a class stand, so that no class is lost.
+
+    >>> found = torch.tensor([[[[0.95, 0.6, 0.2, 0.3]], [[0.05, 0.4, 0.8, 0.7]]]])
+    >>> unchallenged(torch.tensor([[[0, 0, 1, 1]]]), found)
+    tensor([[[  0, 255,   1, 255]]])
+    """
+    labels = as_labels(noisy, noisy.shape, num_classes=found.shape[1])
+    share = found.gather(1, torch.where(labels == IGNORE, 0, labels)[:, None])[:, 0]
+    needed = torch.full_like(share, trust)
+    for index in range(found.shape[1]):
+        own = labels == index
+        if bool(own.any()):
+            shares = share[own]
+            upper_median = shares.kthvalue(len(shares) // 2 + 1).values
+            needed = torch.where(own, upper_median.clamp_max(trust), needed)
+    return torch.where(share >= needed, labels, IGNORE)
 
 
 def refined_by_appearance(

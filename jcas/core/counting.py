@@ -53,15 +53,27 @@ def counted_transition(
     pixels. A class that a young model never predicts would otherwise seem to be free of noise (an identity row), and
     the corrected loss would then never let it be predicted; and a label never seen beside a class would cost -log 0.
 
+    A row whose largest entry is not on the diagonal tells of the model, not of the noise: where background is common
+    and its labels often flip, most pixels that a young model takes for a rare class are background. Believed, such a
+    row makes the two classes one and the model never parts them again. It takes as much of S as its diagonal needs to
+    be the largest.
+
     >>> counted_transition(torch.tensor([[600.0, 400.0], [0.0, 0.0]])).numpy().round(3).tolist()
     [[0.6, 0.4], [0.4, 0.6]]
+    >>> counted_transition(torch.tensor([[900.0, 100.0], [60.0, 40.0]]), doubt=0.0).numpy().round(3).tolist()
+    [[0.9, 0.1], [0.5, 0.5]]
     """
     counts = counts.detach().double()
     total = counts.sum()
     if not bool(total > 0):
         return torch.eye(len(counts), dtype=torch.float64, device=counts.device)
     rate = min(1 - float(counts.diagonal().sum() / total), 1 - 1 / len(counts))
-    return from_counts(counts + doubt * total * symmetric(len(counts), rate).to(counts.device))
+    uniform = symmetric(len(counts), rate).to(counts)
+    transition = from_counts(counts + doubt * total * uniform)
+    lacking = (transition - transition.diagonal()[:, None]).amax(1)  # how far the diagonal is below the largest entry
+    spare = uniform[0, 0] - uniform[0, 1]
+    share = torch.where(lacking > 0, lacking / (lacking + spare).clamp_min(1e-12), 0.0)[:, None]
+    return (1 - share) * transition + share * uniform
 
 
 def pair_counts(confusion: Tensor) -> Tensor:  # (B, C, C) -> (2, 2) float64

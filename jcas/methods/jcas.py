@@ -25,6 +25,7 @@ from jcas.core import (
     refined_by_appearance,
     repaired,
     roughness,
+    unchallenged,
     volume,
 )
 from jcas.methods.base import (
@@ -109,8 +110,8 @@ class JCAS(Method):
 
     No matrix explains labels that were drawn wrongly, and a network learns them like any shape. The warm-up measures
     which kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``): where image, model
-    and label together (`repaired`) name another class than the label, the label is set aside, and the prediction is
-    refined by the same evidence. Labels are never replaced, so the model cannot talk itself into anything.
+    and label together (`repaired`) do not name the label with confidence, it is set aside (`unchallenged`), and the
+    prediction is refined by the same evidence. Labels are never replaced: the model cannot talk itself into anything.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
@@ -336,8 +337,7 @@ class JCAS(Method):
             return batch
         labels = _trusted(batch)
         found = repaired(batch.image, labels, resized(logits, labels.shape[1:]).softmax(1))
-        given = found.gather(1, torch.where(labels == IGNORE, 0, labels)[:, None])[:, 0]
-        return replace(batch, noisy=torch.where(given >= found.amax(1), labels, IGNORE))
+        return replace(batch, noisy=unchallenged(labels, found))
 
     @torch.no_grad()
     def _count(self, logits: Tensor, given: Batch, kept: Batch) -> None:

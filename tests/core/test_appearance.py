@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from jcas.core import drawn, local_appearance, refined_by_appearance, repaired, roughness
+from jcas.core import drawn, local_appearance, refined_by_appearance, repaired, roughness, unchallenged
 from jcas.core.appearance import FLOOR, REACH, blurred
 
 
@@ -160,3 +160,21 @@ def test_roughness_counts_label_changes_before_and_after_the_mode_filter():
 
 def test_blur_keeps_constants_and_needs_no_large_image():
     assert torch.allclose(blurred(torch.full((1, 2, 5, 40), 0.3), 30.0), torch.tensor(0.3))
+
+
+def test_labels_stand_by_trust_or_by_the_median_of_their_class():
+    torch.manual_seed(3)
+    noisy = torch.randint(0, 3, (2, 9, 7))
+    noisy[torch.rand(noisy.shape) < 0.2] = 255
+    found = (4 * torch.randn(2, 3, 9, 7)).softmax(1)
+    slow = torch.full_like(noisy, 255)
+    for index in range(3):
+        places = (noisy == index).nonzero().tolist()
+        shares = sorted(found[b, index, i, j].item() for b, i, j in places)
+        needed = min(0.9, shares[len(shares) // 2])
+        for b, i, j in places:
+            if found[b, index, i, j].item() >= needed - 1e-9:
+                slow[b, i, j] = index
+    assert torch.equal(unchallenged(noisy, found), slow)
+    for index in range(3):
+        assert (slow == index).sum() >= (noisy == index).sum() // 2

@@ -57,3 +57,18 @@ def test_bad_arguments_are_named():
         confusion_counts(labels, labels + 7, 3)
     with pytest.raises(ValueError, match=r"confusion must have shape \(B, C, C\), got \(2, 2\)"):
         pair_counts(torch.ones(2, 2))
+
+
+def test_no_counted_row_has_its_largest_entry_beside_the_diagonal():
+    torch.manual_seed(0)
+    for _ in range(50):
+        transition = counted_transition(100 * torch.rand(4, 4).double() ** 3)
+        assert torch.allclose(transition.sum(1), torch.ones(4, dtype=torch.float64))
+        assert (transition.diagonal() >= transition.amax(1) - 1e-12).all() and (transition >= 0).all()
+
+
+def test_a_row_with_a_dominant_diagonal_is_left_as_counted():
+    counts = torch.tensor([[50.0, 30.0, 20.0], [10.0, 80.0, 10.0], [60.0, 10.0, 30.0]])
+    transition = counted_transition(counts, doubt=0.0)
+    assert torch.allclose(transition[:2], from_counts(counts)[:2])
+    assert transition[2, 0].item() == pytest.approx(transition[2, 2].item())

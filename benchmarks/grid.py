@@ -1,0 +1,132 @@
+"""Every method on real data: the comparison of docs/RESULTS.md, on three datasets.
+
+    python benchmarks/grid.py ../shared/data --work runs/grid --jobs 2 --docs      # hours; see --parts and --methods
+
+Parts: ``acdc`` (cardiac MRI with ellipse, symmetric 0.5 and asymmetric 0.5 noise), ``wbc`` (blood cells: labels of
+laboratory 2 predicted by a model of laboratory 1), ``lidc`` (lung nodules: one random reader's outlines, tested against
+the majority of the others). One seed for every method, three for the main four. About 4 minutes (baseline) to 8
+(coteaching) for a cell of acdc on one idle core, 1 to 2 for the others.
+
+Resumable: finished cells are kept, interrupted ones continue. ``--docs`` writes tables and pictures of what is finished
+into docs/; with ``--tables`` nothing is trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from documents import ROOT, write_section
+from prepare import prepare
+
+MAIN = ("upper_bound", "baseline", "volmin", "jcas")
+PEERS = (
+    "raunet",
+    "lwanet",
+    "css",
+    "mtcl",
+    "sr",
+    "gce",
+    "sce",
+    "coteaching",
+    "trinet",
+    "adele",
+    "tloss",
+    "svls",
+    "affinity",
+    "dar",
+    "calc",
+    "jcas_paper",
+    "jcas_released",
+)
+ABLATIONS = (
+    "jcas_no_appearance",
+    "jcas_no_affinity",
+    "jcas_no_intra",
+    "jcas_no_inter",
+    "jcas_no_class_correction",
+    "jcas_no_affinity_correction",
+    "jcas_no_consistency",
+)
+SEEDS_OF_MAIN = 3
+NOISES = {
+    "acdc": ("ellipse", "symmetric:rate=0.5", "asymmetric:rate=0.5"),
+    "lidc": ("none",),
+}
+CONFIGS = {part: ROOT / "configs" / f"{part}_small.yaml" for part in ("acdc", "wbc", "lidc")}
+
+
+def jcas(*arguments: str) -> None:
+    command = [sys.executable, "-m", "jcas", *arguments]
+    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if done.returncode:
+        raise SystemExit(f"failed: {' '.join(command)}")
+
+
+def source_model(work: Path) -> Path:
+    """A plain model of laboratory 1 with expert labels: the source of the SFDA labels."""
+    run = work / "wbc1_source"
+    if not (run / "results.json").is_file():
+        shutil.rmtree(run, ignore_errors=True)
+        data = str(work / "data" / "wbc1")
+        jcas("train", data, "--config", str(CONFIGS["wbc"]), "--method", "baseline", "--out", str(run))
+    return run
+
+
+def run_part(part: str, shared: Path, work: Path, methods: tuple[str, ...], seeds: int, jobs: int) -> None:
+    data = {"acdc": shared / "acdc", "wbc": work / "data" / "wbc2", "lidc": work / "data" / "lidc_reader"}[part]
+    noises = (f"sfda:{source_model(work)}",) if part == "wbc" else NOISES[part]
+    flags = [flag for noise in noises for flag in ("--noise", noise)]
+    jcas(
+        *("benchmark", str(data), *flags, "--methods", ",".join(methods), "--seeds", str(seeds)),
+        *("--config", str(CONFIGS[part]), "--jobs", str(jobs), "--out", str(work / part)),
+    )
+
+
+def write_documents(part: str, work: Path) -> None:
+    """The tables of a part into docs/RESULTS.md, its rows into docs/results/, its pictures into docs/pictures/."""
+    out = work / part
+    if not (out / "table.json").is_file():
+        return
+    results, pictures = ROOT / "docs" / "results", ROOT / "docs" / "pictures"
+    results.mkdir(exist_ok=True)
+    pictures.mkdir(exist_ok=True)
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    (results / f"grid_{part}.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    for picture in out.glob("curves*.png"):
+        shutil.copyfile(picture, pictures / f"{part}_{picture.name}")
+    write_section("docs/RESULTS.md", f"grid {part}", (out / "table.md").read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shared", type=Path, help="folder with acdc/, wbc/ and lidc4/")
+    parser.add_argument("--work", type=Path, default=Path("runs/grid"))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--parts", nargs="+", choices=tuple(CONFIGS), default=tuple(CONFIGS))
+    parser.add_argument("--methods", nargs="+", help="only these, with --seeds")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--tables", action="store_true", help="train nothing")
+    parser.add_argument("--docs", action="store_true", help="write into docs/")
+    options = parser.parse_args()
+    work = options.work.resolve()
+    prepare(options.shared, work / "data")
+    for part in options.parts:
+        if options.tables:
+            jcas("benchmark", "--out", str(work / part), "--tables")
+        elif options.methods:
+            run_part(part, options.shared, work, tuple(options.methods), options.seeds, options.jobs)
+        else:
+            run_part(part, options.shared, work, MAIN, SEEDS_OF_MAIN, options.jobs)
+            run_part(part, options.shared, work, (*MAIN, *PEERS, *ABLATIONS), 1, options.jobs)
+        if options.docs:
+            write_documents(part, work)
+
+
+if __name__ == "__main__":
+    main()
