@@ -24,9 +24,6 @@ REACH = 1 / 16
 FLOOR = 0.2
 """Least standard deviation of a class's colours, in standard deviations of the whole image."""
 
-TRUST = 0.9
-"""Probability from which a label is believed."""
-
 _SUPPORT = 1e-3
 _MOST_EDGES = 2.0
 _MODE_SIDE = 5
@@ -120,29 +117,28 @@ def repaired(
 def unchallenged(
     noisy: Tensor,  # (B, H, W) labels as given, 255 = ignore
     found: Tensor,  # (B, C, H, W) `repaired`
-    *,
-    trust: float = TRUST,
 ) -> Tensor:  # (B, H, W)
     r"""The labels that stand; the others become 255 = ignore. None is replaced.
 
-    .. math:: q_{\tilde y} \ge \min(\tau,\; \operatorname{median}\, q_{\tilde y} \text{ over the labels of the class})
+    .. math:: q_{\tilde y} \ge \min(\max_c q_c,\; \operatorname{median}\, q_{\tilde y} \text{ over labels of its class})
 
-    with the ``trust`` :math:`\tau`. The median is taken over the batch: whatever the image says, half of the labels of
-    a class stand, so that no class is lost.
+    With the belief 1/2 of `repaired` a model that is sure of another class cannot set a label aside by itself, only
+    together with the image: hard pixels go on teaching. The median is taken over the batch: whatever the image says,
+    half of the labels of a class stand, so that no class is lost.
 
-    >>> found = torch.tensor([[[[0.95, 0.6, 0.2, 0.3]], [[0.05, 0.4, 0.8, 0.7]]]])
+    >>> found = torch.tensor([[[[0.95, 0.6, 0.8, 0.7]], [[0.05, 0.4, 0.2, 0.3]]]])
     >>> unchallenged(torch.tensor([[[0, 0, 1, 1]]]), found)
-    tensor([[[  0, 255,   1, 255]]])
+    tensor([[[  0,   0, 255,   1]]])
     """
     labels = as_labels(noisy, noisy.shape, num_classes=found.shape[1])
     share = found.gather(1, torch.where(labels == IGNORE, 0, labels)[:, None])[:, 0]
-    needed = torch.full_like(share, trust)
+    needed = found.amax(1)
     for index in range(found.shape[1]):
         own = labels == index
         if bool(own.any()):
             shares = share[own]
             upper_median = shares.kthvalue(len(shares) // 2 + 1).values
-            needed = torch.where(own, upper_median.clamp_max(trust), needed)
+            needed = torch.where(own, needed.clamp_max(upper_median), needed)
     return torch.where(share >= needed, labels, IGNORE)
 
 

@@ -110,7 +110,7 @@ class JCAS(Method):
 
     No matrix explains labels that were drawn wrongly, and a network learns them like any shape. The warm-up measures
     which kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``): where image, model
-    and label together (`repaired`) do not name the label with confidence, it is set aside (`unchallenged`), and the
+    and label together (`repaired`) name another class, the label is set aside (`unchallenged`), and the
     prediction is refined by the same evidence. Labels are never replaced: the model cannot talk itself into anything.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,

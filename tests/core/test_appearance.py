@@ -162,7 +162,7 @@ def test_blur_keeps_constants_and_needs_no_large_image():
     assert torch.allclose(blurred(torch.full((1, 2, 5, 40), 0.3), 30.0), torch.tensor(0.3))
 
 
-def test_labels_stand_by_trust_or_by_the_median_of_their_class():
+def test_labels_stand_if_likeliest_or_above_the_median_of_their_class():
     torch.manual_seed(3)
     noisy = torch.randint(0, 3, (2, 9, 7))
     noisy[torch.rand(noisy.shape) < 0.2] = 255
@@ -171,9 +171,9 @@ def test_labels_stand_by_trust_or_by_the_median_of_their_class():
     for index in range(3):
         places = (noisy == index).nonzero().tolist()
         shares = sorted(found[b, index, i, j].item() for b, i, j in places)
-        needed = min(0.9, shares[len(shares) // 2])
+        median = shares[len(shares) // 2]
         for b, i, j in places:
-            if found[b, index, i, j].item() >= needed - 1e-9:
+            if found[b, index, i, j].item() >= min(found[b, :, i, j].max().item(), median):
                 slow[b, i, j] = index
     assert torch.equal(unchallenged(noisy, found), slow)
     for index in range(3):
