@@ -38,7 +38,7 @@ def method(preset: str, **more: bool) -> JCAS:
         if jcas.recipe.learned_matrices:
             jcas.class_matrix.weight.normal_()
             jcas.affinity_matrix.weight.normal_()
-        jcas.kept_transition.copy_(torch.randn(CLASSES, CLASSES).softmax(1))
+        jcas.class_transition.copy_(torch.randn(CLASSES, CLASSES).softmax(1))
         jcas.pair_transition.copy_(torch.randn(2, 2).softmax(1))
         jcas.prior.copy_(torch.tensor([0.7, 0.2, 0.1]))
     return jcas.eval()  # the same statistics in both passes
@@ -64,7 +64,7 @@ def pair_terms(features: Tensor, coarse: Tensor, data: Batch, pairs: Tensor, *, 
 def test_corrected_joint_loss_is_the_papers_sum(learned: bool):
     jcas, data = method("corrected", learned_matrices=learned), batch()
     output, transition, pairs = jcas.model(data.image), jcas.noise(), jcas.pair_noise()
-    assert torch.equal(transition, jcas.class_matrix() if learned else jcas.kept_transition)
+    assert torch.equal(transition, jcas.class_matrix() if learned else jcas.class_transition)
 
     def class_term(logits: Tensor) -> Tensor:
         return corrected_cross_entropy(at(logits, SIZE).softmax(1), data.noisy, transition)

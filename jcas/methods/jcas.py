@@ -110,8 +110,9 @@ class JCAS(Method):
 
     No matrix explains labels that were drawn wrongly, and a network learns them like any shape. The warm-up measures
     which kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``): where image, model
-    and label together (`repaired`) name another class, the label is set aside (`unchallenged`), and the
-    prediction is refined by the same evidence. Labels are never replaced: the model cannot talk itself into anything.
+    and label together (`repaired`) name another class, the label is set aside (`unchallenged`), and the prediction is
+    refined by the same evidence. Labels are never replaced: the model cannot talk itself into anything. T_C and T_A are
+    then reported but correct nothing: what they would forgive is what the image objects to.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
@@ -169,18 +170,14 @@ class JCAS(Method):
         self.prior: Tensor
         self.class_counts: Tensor
         self.pair_counts: Tensor
-        self.kept_counts: Tensor
         self.class_transition: Tensor
-        self.kept_transition: Tensor
         self.pair_transition: Tensor
         self.log_roughness: Tensor
         self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
         self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
         self.register_buffer("class_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
-        self.register_buffer("kept_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
         self.register_buffer("pair_counts", torch.zeros(2, 2, dtype=torch.float64))
-        self.register_buffer("class_transition", torch.eye(num_classes))  # counted against the labels as given
-        self.register_buffer("kept_transition", torch.eye(num_classes))  # counted against those not set aside
+        self.register_buffer("class_transition", torch.eye(num_classes))  # counted
         self.register_buffer("pair_transition", torch.eye(2))  # counted, or from the counted one by Theorem 1
         self.register_buffer("log_roughness", torch.zeros(2, dtype=torch.float64))  # sum over images, images
         if recipe.released_network:
@@ -228,14 +225,14 @@ class JCAS(Method):
         return self.recipe.appearance and not self.warming_up and images > 0 and drawn(total / images)
 
     def noise(self) -> Tensor:
-        """T_C of the labels that the loss sees once it is used, the identity before."""
-        if self.warming_up or not self.correct_class:
+        """T_C where the loss is corrected by it; the identity in the warm-up and for labels the image has screened."""
+        if self.warming_up or self.image_objects or not self.correct_class:
             return super().noise()
-        return self.class_matrix() if self.recipe.learned_matrices else self.kept_transition
+        return self.class_matrix() if self.recipe.learned_matrices else self.class_transition
 
     def pair_noise(self) -> Tensor:
-        """T_A once it is used, the identity before."""
-        if self.warming_up or not self.correct_affinity:
+        """T_A where the loss is corrected by it, the identity elsewhere."""
+        if self.warming_up or self.image_objects or not self.correct_affinity:
             return torch.eye(2, device=self.prior.device)
         return self.affinity_matrix() if self.recipe.learned_matrices else self.pair_transition
 
@@ -251,8 +248,8 @@ class JCAS(Method):
     def start_epoch(self, epoch: int) -> None:
         """Enter the stage of this epoch and start its counts."""
         self.epoch.fill_(epoch)
-        for counts in (self.class_counts, self.kept_counts, self.pair_counts):
-            counts.zero_()
+        self.class_counts.zero_()
+        self.pair_counts.zero_()
 
     def end_epoch(self, epoch: int) -> None:
         """Turn the epoch's counts into prior and matrices (learned ones take only the prior, and only once)."""
@@ -261,9 +258,8 @@ class JCAS(Method):
         if not self.recipe.learned_matrices:
             self.prior.copy_(self.class_counts.sum(1) / self.class_counts.sum())
             self.class_transition.copy_(counted_transition(self.class_counts))
-            self.kept_transition.copy_(counted_transition(self.kept_counts))
             if self.consistency_weight:
-                self.pair_transition.copy_(class_to_affinity(self.kept_transition, self.prior))
+                self.pair_transition.copy_(class_to_affinity(self.class_transition, self.prior))
             else:
                 self.pair_transition.copy_(from_counts(self.pair_counts))
         elif epoch == self.first_count:
@@ -278,9 +274,9 @@ class JCAS(Method):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The joint loss; reads top to bottom as the paper's Fig. 2 does."""
         output = self.model(batch.image)
-        given, batch = batch, self._unchallenged(batch, output.logits)
         if int(self.epoch) >= self.first_count:
-            self._count(output.logits, given, batch)
+            self._count(output.logits, batch)
+        batch = self._unchallenged(batch, output.logits)
         with_pairs = self.affinity and (not self.warming_up or self.recipe.affinity_in_warmup)
         if not with_pairs:
             parts = {"class_loss": class_loss(output.logits, batch, self.noise())}
@@ -340,22 +336,16 @@ class JCAS(Method):
         return replace(batch, noisy=unchallenged(labels, found))
 
     @torch.no_grad()
-    def _count(self, logits: Tensor, given: Batch, kept: Batch) -> None:
+    def _count(self, logits: Tensor, batch: Batch) -> None:
         """Add this batch's predictions against its labels to the counts, over all processes."""
         believed = logits.argmax(1)
         size = believed.shape[1:]
-        weight = None if given.weight is None else resized_labels(given.weight, size)
-
-        def confusion(batch: Batch) -> Tensor:
-            return confusion_counts(believed, resized_labels(batch.noisy, size), self.num_classes, weight=weight)
-
-        of_given = confusion(given)
-        of_kept = of_given if kept is given else confusion(kept)
-        self.class_counts += summed_over_processes(of_given.sum(0))
-        self.kept_counts += summed_over_processes(of_kept.sum(0))
-        self.pair_counts += summed_over_processes(pair_counts(of_kept))
+        weight = None if batch.weight is None else resized_labels(batch.weight, size)
+        confusion = confusion_counts(believed, resized_labels(batch.noisy, size), self.num_classes, weight=weight)
+        self.class_counts += summed_over_processes(confusion.sum(0))
+        self.pair_counts += summed_over_processes(pair_counts(confusion))
         if int(self.epoch) == self.first_count and self.recipe.appearance:
-            rough = roughness(_trusted(given), self.num_classes).double().log()
+            rough = roughness(_trusted(batch), self.num_classes).double().log()
             self.log_roughness += summed_over_processes(torch.stack([rough.sum(), torch.ones_like(rough).sum()]))
 
     # --- refinement and prediction -------------------------------------------------------------------------------
