@@ -167,10 +167,11 @@ def test_upper_bound_trains_on_clean_labels(noisy, tmp_path):
     assert not noisy_run["upper_bound"]
 
 
-def test_least_noisy_validation_loss_selects_the_epoch(finished):
+def test_least_noisy_validation_loss_after_the_warm_up_selects_the_epoch(finished):
     losses = [line["val"]["loss"] for line in read_metrics(finished)]
+    warmup = yaml.safe_load((finished / "config.yaml").read_text())["options"]["warmup"]
     results = json.loads((finished / "results.json").read_text())
-    assert results["selected_epoch"] == losses.index(min(losses)) + 1
+    assert results["selected_epoch"] == losses.index(min(losses[warmup:])) + 1 > warmup >= 1
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])

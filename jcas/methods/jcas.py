@@ -307,7 +307,8 @@ class JCAS(Method):
     def _pair_loss(self, pairs: Affinity, batch: Batch) -> Tensor:
         noisy = resized_labels(batch.noisy, pairs.spatial)
         weight = None if batch.weight is None else resized_labels(batch.weight, pairs.spatial)
-        return corrected_affinity_loss(pairs, noisy, self.pair_noise(), weight=weight, max_pairs=self.recipe.most_pairs)
+        most = None if self.recipe.most_pairs is None else self.recipe.most_pairs * len(noisy)
+        return corrected_affinity_loss(pairs, noisy, self.pair_noise(), weight=weight, max_pairs=most)
 
     def _matrix_terms(self, parts: dict[str, Tensor]) -> Tensor:
         """Volume and consistency; adds them to ``parts`` and returns their weighted sum."""
