@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -100,7 +101,11 @@ def write_documents(part: str, work: Path) -> None:
     (results / f"grid_{part}.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     for picture in out.glob("curves*.png"):
         shutil.copyfile(picture, pictures / f"{part}_{picture.name}")
-    write_section("docs/RESULTS.md", f"grid {part}", (out / "table.md").read_text(encoding="utf-8"))
+    table = (out / "table.md").read_text(encoding="utf-8")
+    table = re.sub(r"^##? .*\n\n", "", table, flags=re.MULTILINE)  # the page has its own headings, one level deeper
+    table = re.sub(r"^### ", "#### ", table, flags=re.MULTILINE)
+    pictured = f"![Test Jac by epoch, for looking only](pictures/{part}_curves.png)\n\n"
+    write_section("docs/RESULTS.md", f"grid {part}", pictured + table)
 
 
 def main() -> None:
