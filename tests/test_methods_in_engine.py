@@ -1,5 +1,6 @@
 """Methods in real runs: what they remember survives a crash, trusted images reach them, processes stay in step."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,8 @@ def step_in_process(rank: int, store: str, wrong: str) -> None:
             if not torch.allclose(first, value, atol=1e-6):
                 with Path(wrong).open("a") as file:
                     file.write(f"{name}: {key}\n")
-    distributed.barrier()  # who leaves first closes the door on the other
+    distributed.barrier()
+    time.sleep(3)  # who leaves first closes the door on the other, who may still be on its way out of the barrier
     distributed.destroy_process_group()
 
 
