@@ -98,27 +98,12 @@ def spread(rows: list[Any], count: int | None) -> list[Any]:
 
 def one_reader(source: Path, out: Path, *, images: int | None) -> None:
     """Crops that four radiologists outlined: one of them gives the mask, the majority of the others is the truth."""
-    from PIL import Image
+    from prepare import lidc_reader, read_split
 
     building = out.with_name(f".{out.name}")
     shutil.rmtree(building, ignore_errors=True)
-    for folder in ("images", "masks", "clean"):
-        (building / folder).mkdir(parents=True)
-    rows = []
-    with (source / "split.csv").open(newline="") as file:
-        listed = spread([row for row in csv.DictReader(file) if row["n_raters"] == "4"], images)
-    for row in listed:
-        name = row["name"]
-        readers = [np.array(Image.open(source / "raters" / f"{name}_r{i}.png")) > 0 for i in range(1, 5)]
-        given = readers.pop(int(np.random.default_rng([0, *name.encode()]).integers(4)))
-        truth = np.mean(readers, axis=0) >= 0.5
-        shutil.copyfile(source / "images" / f"{name}.png", building / "images" / f"{name}.png")
-        Image.fromarray(given.astype(np.uint8)).save(building / "masks" / f"{name}.png")
-        Image.fromarray(truth.astype(np.uint8)).save(building / "clean" / f"{name}.png")
-        rows.append((name, row["split"], row["patient"]))
-    with (building / "split.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("name", "split", "group"), *rows])
-    (building / "dataset.yaml").write_text("name: lidc4\nclasses: [background, nodule]\n")
+    listed = spread([row for row in read_split(source) if row["n_raters"] == "4"], images)
+    lidc_reader(source, building, seed=0, listed=listed)
     building.rename(out)
 
 

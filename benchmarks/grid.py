@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+from command import jcas
 from documents import ROOT, write_section
 from prepare import prepare
 
@@ -60,13 +58,6 @@ NOISES = {
     "lidc": ("none",),
 }
 CONFIGS = {part: ROOT / "configs" / f"{part}_small.yaml" for part in ("acdc", "wbc", "lidc")}
-
-
-def jcas(*arguments: str) -> None:
-    command = [sys.executable, "-m", "jcas", *arguments]
-    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if done.returncode:
-        raise SystemExit(f"failed: {' '.join(command)}")
 
 
 def source_model(work: Path) -> Path:

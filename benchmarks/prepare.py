@@ -33,12 +33,15 @@ def write_split(out: Path, rows: list[tuple[str, str, str]]) -> None:
         writer.writerows(rows)
 
 
-def lidc_reader(source: Path, out: Path, *, seed: int) -> None:
-    """One reader per crop for the masks of all splits; a tie among the others counts as nodule, as in the source."""
+def lidc_reader(source: Path, out: Path, *, seed: int, listed: list[dict[str, str]] | None = None) -> None:
+    """One reader per crop for the masks of all splits; a tie among the others counts as nodule, as in the source.
+
+    ``listed``: these rows of the split alone.
+    """
     for folder in ("images", "masks", "clean"):
         (out / folder).mkdir(parents=True)
     rows = []
-    for row in read_split(source):
+    for row in read_split(source) if listed is None else listed:
         name = row["name"]
         readers = sorted((source / "raters").glob(f"{name}_r*.png"))
         chosen = random.Random(f"{seed} {name}").randrange(len(readers))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from command import jcas
 from documents import ROOT, write_section
 
 NOISES = {
@@ -29,21 +29,14 @@ NOISES = {
 METHODS = ("baseline", "volmin", "jcas")
 
 
-def jcas(*arguments: str) -> None:
-    command = [sys.executable, "-m", "jcas", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
-
-
 def train(data: Path, out: Path, *flags: str) -> None:
     if (out / "results.json").is_file():
         return
     if (out / "checkpoints" / "last.ckpt").is_file():
-        jcas("train", "--resume", "--out", str(out))
+        jcas("train", "--resume", "--out", str(out), quiet=True)
     else:
         subprocess.run(["rm", "-rf", str(out)], check=True)
-        jcas("train", str(data), "--config", str(ROOT / "configs" / "acdc.yaml"), "--out", str(out), *flags)
+        jcas("train", str(data), "--config", str(ROOT / "configs" / "acdc.yaml"), "--out", str(out), *flags, quiet=True)
     print(f"done: {out.name}", file=sys.stderr, flush=True)
 
 

@@ -1,6 +1,7 @@
 """Methods in real runs: what they remember survives a crash, trusted images reach them, processes stay in step."""
 
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,8 @@ def test_trusted_images_of_the_dataset_reach_the_method(noisy, tmp_path):
 def step_in_process(rank: int, store: str, wrong: str) -> None:
     """One of two processes: a step of every method in two stages, after which both must hold the same weights."""
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    patience = timedelta(minutes=2)  # a process that lost the other fails, it does not wait for half an hour
+    distributed.init_process_group("gloo", init_method=f"file://{store}", timeout=patience, rank=rank, world_size=2)
     for name in METHODS:  # variants are options of these
         torch.manual_seed(0)
         cls, options = method_class(name), method_options(name, {}, epochs=5)

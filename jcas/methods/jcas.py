@@ -276,7 +276,8 @@ class JCAS(Method):
         output = self.model(batch.image)
         if int(self.epoch) >= self.first_count:
             self._count(output.logits, batch)
-        batch = self._unchallenged(batch, output.logits)
+        if self.image_objects:
+            batch = _screened(batch, resized(output.logits, batch.noisy.shape[1:]).softmax(1))
         with_pairs = self.affinity and (not self.warming_up or self.recipe.affinity_in_warmup)
         if not with_pairs:
             parts = {"class_loss": class_loss(output.logits, batch, self.noise())}
@@ -328,15 +329,6 @@ class JCAS(Method):
         return total
 
     @torch.no_grad()
-    def _unchallenged(self, batch: Batch, logits: Tensor) -> Batch:
-        """The batch without the labels that image, model and label together call wrong; all of them where flipped."""
-        if not self.image_objects:
-            return batch
-        labels = _trusted(batch)
-        found = repaired(batch.image, labels, resized(logits, labels.shape[1:]).softmax(1))
-        return replace(batch, noisy=unchallenged(labels, found))
-
-    @torch.no_grad()
     def _count(self, logits: Tensor, batch: Batch) -> None:
         """Add this batch's predictions against its labels to the counts, over all processes."""
         believed = logits.argmax(1)
@@ -373,7 +365,7 @@ class JCAS(Method):
         """As the training does: labels that the image objects to are left out."""
         probs = self._predict(batch.image)
         if self.image_objects:
-            batch = self._unchallenged(batch, probs.clamp_min(1e-9).log())
+            batch = _screened(batch, probs)
             probs = refined_by_appearance(batch.image, probs)
         return corrected_cross_entropy(probs, batch.noisy, self.noise(), weight=batch.weight)
 
@@ -401,6 +393,13 @@ def chosen_recipe(preset: str) -> Recipe:
 def _trusted(batch: Batch) -> Tensor:
     """The labels, ignored where their weight is 0."""
     return batch.noisy if batch.weight is None else torch.where(batch.weight > 0, batch.noisy, IGNORE)
+
+
+@torch.no_grad()
+def _screened(batch: Batch, probs: Tensor) -> Batch:
+    """The batch without the labels that image, model and label together call wrong."""
+    labels = _trusted(batch)
+    return replace(batch, noisy=unchallenged(labels, repaired(batch.image, labels, probs)))
 
 
 def _freeze_early_layers(model: nn.Module) -> None:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from jcas.core import class_to_affinity, counted_transition
+from jcas.core import class_to_affinity, counted_transition, repaired, unchallenged
 from jcas.methods import JCAS
 from jcas.methods.jcas import PRESETS
 from jcas.models import build_model
@@ -177,14 +177,23 @@ def test_the_image_objects_to_drawn_labels_and_not_to_flipped_ones():
 
 
 def test_labels_that_the_image_contradicts_are_set_aside_and_never_replaced():
-    data, method = drawn_batch(), after_warm_up(drawn_batch())
-    undecided = torch.zeros(2, 3, 32, 32)
-    kept = method._unchallenged(data, undecided).noisy
+    data, undecided = drawn_batch(), torch.full((2, 3, 64, 64), 1 / 3)
+    kept = unchallenged(data.noisy, repaired(data.image, data.noisy, undecided))
     assert torch.equal(kept[kept != 255], data.noisy[kept != 255])
     ring = data.noisy == 1
     ring[:, 20:44, 20:44] = False
     assert (kept[ring] == 255).float().mean() > 0.9
     assert (kept[:, 22:42, 22:42] == 1).all() and (kept[:, :12] == 0).all()
+
+
+def test_the_loss_does_not_see_labels_that_were_set_aside():
+    data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
+    with torch.no_grad():
+        probs = torch.nn.functional.interpolate(method.model(data.image).logits, (64, 64), mode="bilinear").softmax(1)
+        kept = unchallenged(data.noisy, repaired(data.image, data.noisy, probs))
+        loss = method(data)["coarse_loss"]
+        expected = torch.nn.functional.nll_loss(probs.log(), kept, ignore_index=255)
+    assert (kept == 255).any() and loss.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_matrices_of_drawn_labels_are_reported_and_correct_nothing():
