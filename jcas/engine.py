@@ -217,7 +217,7 @@ class Engine(lit.LightningModule):
                     loss_sum += float(self.method.validation_loss(batch)) * len(batch.ids)
                     images += len(batch.ids)
                 if batch.clean is not None:
-                    scores.update(self.method.predict(batch.image).argmax(1).cpu(), batch.clean.cpu(), batch.ids)
+                    scores.update(self.method.predict(batch.image).max(1).indices.cpu(), batch.clean.cpu(), batch.ids)
             if images:
                 found["val"] = {"loss": loss_sum / images}
             if split == watched and self.dataset.truth_is_clean(split):
