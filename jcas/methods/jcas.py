@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from jcas.core import (
     Affinity,
@@ -36,6 +37,8 @@ from jcas.methods.base import (
     resized_labels,
     summed_over_processes,
 )
+from jcas.methods.witness import ColourWitness, known_classes, thinned
+from jcas.models.base import InputNormalisation
 from jcas.schema import IGNORE, Batch, Output
 
 
@@ -45,6 +48,7 @@ class Recipe:
 
     feature_dim: int = 64
     appearance: bool = True  # the image may object to labels; not in the paper
+    witness: bool = True  # colours may object, too, over all images; with appearance only; not in the paper
     released_network: bool = False  # feature heads of dilated convolutions, two dilations, frozen parts [3, 10]
     affinity_in_warmup: bool = False  # pairs and DAR before anything is known of the noise [17]
     main_affinity_weight: float = 1.0  # [13]
@@ -140,6 +144,7 @@ class JCAS(Method):
         correct_affinity: bool = True,
         consistency_weight: float = 0.01,
         appearance: bool | None = None,
+        witness: bool | None = None,
         learned_matrices: bool | None = None,
         volume_weight: float | None = None,
         cosine_reverse: bool | None = None,
@@ -147,6 +152,7 @@ class JCAS(Method):
         super().__init__(model, num_classes)
         overrides: dict[str, Any] = {
             "appearance": appearance,
+            "witness": witness,
             "learned_matrices": learned_matrices,
             "volume_weight": volume_weight,
             "cosine_reverse": cosine_reverse,
@@ -180,6 +186,13 @@ class JCAS(Method):
         self.register_buffer("class_transition", torch.eye(num_classes))  # counted
         self.register_buffer("pair_transition", torch.eye(2))  # counted, or from the counted one by Theorem 1
         self.register_buffer("log_roughness", torch.zeros(2, dtype=torch.float64))  # sum over images, images
+        self.witness: ColourWitness | None = None
+        if recipe.appearance and recipe.witness:
+            self.witness = ColourWitness(_channels(model), num_classes)
+            self.known_counts: Tensor
+            self.known: Tensor
+            self.register_buffer("known_counts", torch.zeros(3, num_classes, dtype=torch.float64))  # both, label, name
+            self.register_buffer("known", torch.zeros(num_classes, dtype=torch.bool))
         if recipe.released_network:
             _freeze_early_layers(model)
 
@@ -224,6 +237,16 @@ class JCAS(Method):
         total, images = self.log_roughness.tolist()
         return self.recipe.appearance and not self.warming_up and images > 0 and drawn(total / images)
 
+    @property
+    def uses_pairs(self) -> bool:
+        """Whether pairs are trained and refine: not in the warm-up, and not for labels that the image has screened.
+
+        Pairs across a wrong outline are wrong like its pixels; of what is left after screening they add nothing.
+        """
+        if not self.affinity or self.image_objects:
+            return False
+        return not self.warming_up or self.recipe.affinity_in_warmup
+
     def noise(self) -> Tensor:
         """T_C where the loss is corrected by it; the identity in the warm-up and for labels the image has screened."""
         if self.warming_up or self.image_objects or not self.correct_class:
@@ -250,9 +273,13 @@ class JCAS(Method):
         self.epoch.fill_(epoch)
         self.class_counts.zero_()
         self.pair_counts.zero_()
+        if self.witness is not None:
+            self.known_counts.zero_()
 
     def end_epoch(self, epoch: int) -> None:
         """Turn the epoch's counts into prior and matrices (learned ones take only the prior, and only once)."""
+        if self.witness is not None:
+            self.known.copy_(known_classes(*self.known_counts))
         if not bool(self.class_counts.sum() > 0):
             return
         if not self.recipe.learned_matrices:
@@ -276,9 +303,10 @@ class JCAS(Method):
         output = self.model(batch.image)
         if int(self.epoch) >= self.first_count:
             self._count(output.logits, batch)
+        heard = self._hear(output.logits, batch) if self.witness is not None else {}
         if self.image_objects:
-            batch = _screened(batch, resized(output.logits, batch.noisy.shape[1:]).softmax(1))
-        with_pairs = self.affinity and (not self.warming_up or self.recipe.affinity_in_warmup)
+            batch = self._screened(batch, resized(output.logits, batch.noisy.shape[1:]).softmax(1))
+        with_pairs = self.uses_pairs
         if not with_pairs:
             parts = {"class_loss": class_loss(output.logits, batch, self.noise())}
             loss = parts["class_loss"]
@@ -303,7 +331,45 @@ class JCAS(Method):
             loss = loss + AUXILIARY_WEIGHT * parts["auxiliary_loss"]
         if self.recipe.learned_matrices and not self.warming_up:
             loss = loss + self._matrix_terms(parts)
-        return {"loss": loss, **parts}
+        return {"loss": sum(heard.values(), loss), **parts, **heard}
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """As always; the witness learns at the rate of the heads."""
+        groups = super().parameter_groups()
+        inside = set() if self.witness is None else {id(p) for p in self.witness.parameters()}
+        groups["heads"] += [p for p in groups["matrices"] if id(p) in inside]
+        groups["matrices"] = [p for p in groups["matrices"] if id(p) not in inside]
+        return groups
+
+    def _hear(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Teach the witness: in the warm-up the labels, then what the model has made of them; nothing flows back."""
+        if self.witness is None or not (self.warming_up or self.image_objects):
+            return {}
+        labels = thinned(_trusted(batch))
+        taught = labels
+        if not self.warming_up:
+            believed = thinned(resized(logits.detach(), batch.noisy.shape[1:])).max(1).indices
+            taught = torch.where(labels == IGNORE, IGNORE, believed)
+        said = self.witness(thinned(batch.image))
+        with torch.no_grad():
+            classes = torch.arange(self.num_classes, device=labels.device).view(-1, 1)
+            labelled = labels.flatten() == classes
+            named = (said.max(1).indices.flatten() == classes) & (labels.flatten() != IGNORE)
+            counts = torch.stack([(labelled & named).sum(1), labelled.sum(1), named.sum(1)])
+            self.known_counts += summed_over_processes(counts.double())
+        heard = functional.cross_entropy(said, taught, ignore_index=IGNORE, reduction="sum")
+        return {"witness_loss": heard / (taught != IGNORE).sum().clamp_min(1)}
+
+    @torch.no_grad()
+    def _screened(self, batch: Batch, probs: Tensor) -> Batch:
+        """The batch without the labels that the witness contradicts; of classes it does not know, `unchallenged`."""
+        labels = _trusted(batch)
+        kept = unchallenged(labels, repaired(batch.image, labels, probs))
+        if self.witness is not None and bool(self.known.any()):
+            named = self.witness(batch.image).max(1).indices
+            known = self.known[torch.where(labels == IGNORE, 0, labels)]
+            kept = torch.where(known, torch.where(named == labels, labels, IGNORE), kept)
+        return replace(batch, noisy=kept)
 
     def _pair_loss(self, pairs: Affinity, batch: Batch) -> Tensor:
         noisy = resized_labels(batch.noisy, pairs.spatial)
@@ -365,7 +431,7 @@ class JCAS(Method):
         """As the training does: labels that the image objects to are left out."""
         probs = self._predict(batch.image)
         if self.image_objects:
-            batch = _screened(batch, probs)
+            batch = self._screened(batch, probs)
             probs = refined_by_appearance(batch.image, probs)
         return corrected_cross_entropy(probs, batch.noisy, self.noise(), weight=batch.weight)
 
@@ -373,8 +439,7 @@ class JCAS(Method):
         """Softmax of the refined logits; without DAR where the warm-up has not trained it."""
         output = self.model(images)
         size = images.shape[2:]
-        trained = self.affinity and (not self.warming_up or self.recipe.affinity_in_warmup)
-        if not trained or not (self.intra or self.inter):
+        if not self.uses_pairs or not (self.intra or self.inter):
             return resized(output.logits, size).softmax(1)
         refined = self._refined(output.logits, self._affinity(output, self.recipe.test_grid))
         if not self.recipe.predict_both:
@@ -395,11 +460,9 @@ def _trusted(batch: Batch) -> Tensor:
     return batch.noisy if batch.weight is None else torch.where(batch.weight > 0, batch.noisy, IGNORE)
 
 
-@torch.no_grad()
-def _screened(batch: Batch, probs: Tensor) -> Batch:
-    """The batch without the labels that image, model and label together call wrong."""
-    labels = _trusted(batch)
-    return replace(batch, noisy=unchallenged(labels, repaired(batch.image, labels, probs)))
+def _channels(model: nn.Module) -> int:
+    """Channels of the images that a model takes."""
+    return next(part.channels for part in model.modules() if isinstance(part, InputNormalisation))
 
 
 def _freeze_early_layers(model: nn.Module) -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -26,7 +28,7 @@ def batch() -> Batch:
 def test_warm_up_is_the_baseline_and_believes_the_labels():
     method = build(warmup=2)
     method.start_epoch(1)
-    assert set(method(batch())) == {"loss", "class_loss", "auxiliary_loss"}
+    assert set(method(batch())) == {"loss", "class_loss", "auxiliary_loss", "witness_loss"}
     assert torch.equal(method.noise(), torch.eye(3)) and torch.equal(method.pair_noise(), torch.eye(2))
     method.end_epoch(1)
     method.start_epoch(2)
@@ -188,12 +190,59 @@ def test_labels_that_the_image_contradicts_are_set_aside_and_never_replaced():
 
 def test_the_loss_does_not_see_labels_that_were_set_aside():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
+    method.known.fill_(False)
     with torch.no_grad():
         probs = torch.nn.functional.interpolate(method.model(data.image).logits, (64, 64), mode="bilinear").softmax(1)
         kept = unchallenged(data.noisy, repaired(data.image, data.noisy, probs))
-        loss = method(data)["coarse_loss"]
+        loss = method(data)["class_loss"]
         expected = torch.nn.functional.nll_loss(probs.log(), kept, ignore_index=255)
     assert (kept == 255).any() and loss.item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_labels_of_known_classes_stand_where_the_witness_names_them():
+    data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
+    method.known.copy_(torch.tensor([True, True, False]))
+    with torch.no_grad():
+        named = method.witness(data.image).argmax(1)
+        probs = torch.nn.functional.interpolate(method.model(data.image).logits, (64, 64), mode="bilinear").softmax(1)
+        loss = method(data)["class_loss"]
+        kept = torch.where(named == data.noisy, data.noisy, 255)
+        expected = torch.nn.functional.nll_loss(probs.log(), kept, ignore_index=255)
+    assert (kept == 255).any() and (kept != 255).any()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_the_witness_learns_colours_and_cannot_learn_places():
+    """A third of the pixels of colour 1 is labelled 0, all of them on the left: the witness still calls them 1."""
+    data = drawn_batch()
+    labels = (data.image[:, 0] > data.image[:, 0].mean()).long()
+    noisy = labels.clone()
+    noisy[:, :, :28] = 0
+    method = build(warmup=100)
+    method.start_epoch(0)
+    optimizer = torch.optim.Adam(method.witness.parameters(), 0.02)
+    for _ in range(60):
+        optimizer.zero_grad()
+        method(replace(data, noisy=noisy))["witness_loss"].backward()
+        optimizer.step()
+    method.end_epoch(0)
+    assert method.known.tolist() == [True, True, False]
+    assert (method.witness(data.image).argmax(1) == labels).float().mean() > 0.95
+
+
+def test_the_witness_does_not_move_the_model():
+    method = build(warmup=1)
+    method.start_epoch(0)
+    method(drawn_batch())["witness_loss"].backward()
+    assert all(parameter.grad is None for parameter in method.model.parameters())
+    heads = {id(parameter) for parameter in method.parameter_groups()["heads"]}
+    assert all(id(parameter) in heads for parameter in method.witness.parameters())
+
+
+def test_pairs_of_drawn_labels_are_left_out():
+    method = after_warm_up(drawn_batch())
+    assert not method.uses_pairs and "affinity_loss" not in method(drawn_batch())
+    assert after_warm_up(batch()).uses_pairs
 
 
 def test_matrices_of_drawn_labels_are_reported_and_correct_nothing():
