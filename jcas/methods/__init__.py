@@ -74,9 +74,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "jcas_no_consistency": ("jcas", {"consistency_weight": 0.0}),
     # Our own parts, and the two other readings of the paper.
     "jcas_no_appearance": ("jcas", _NO_APPEARANCE),
+    "jcas_no_witness": ("jcas", {"witness": False}),
     "jcas_no_affinity": ("jcas", {"affinity": False}),
     "jcas_paper": ("jcas", {"preset": "paper"}),
-    "jcas_released": ("jcas", {"preset": "released"}),
+    "jcas_released": ("jcas", {"preset": "released", "most_pairs": 1 << 16}),  # all its pairs: four times the time
 }
 """Name -> a method and options of it: a name for what ``--method NAME --set OPTION=VALUE`` can say too."""
 

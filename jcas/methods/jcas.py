@@ -113,15 +113,18 @@ class JCAS(Method):
     ``volume_weight``, and ``consistency_weight`` weighs L_CACR.
 
     No matrix explains labels that were drawn wrongly, and a network learns them like any shape. The warm-up measures
-    which kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``): where image, model
-    and label together (`repaired`) name another class, the label is set aside (`unchallenged`), and the prediction is
-    refined by the same evidence. Labels are never replaced: the model cannot talk itself into anything. T_C and T_A are
-    then reported but correct nothing: what they would forgive is what the image objects to.
+    which kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``). A `ColourWitness`
+    (``witness``) learns to name classes by colour alone, first from the labels, then from the predictions; labels of
+    the classes that it knows (`known_classes`) stand where it names them. Of the other classes a label is set aside
+    where image, model and label together (`repaired`) name another class (`unchallenged`). The prediction is refined by
+    appearance, too. Labels are never replaced: the model cannot talk itself into anything. T_C and T_A are then
+    reported but correct nothing, for what they would forgive is what the image objects to, and pairs are left out.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
-    released code with its quirks (``released``): docs/PAPER.md lists every difference. ``appearance``,
-    ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override the preset. docs/METHOD.md explains all.
+    released code with its quirks (``released``): docs/PAPER.md lists every difference. ``appearance``, ``witness``,
+    ``most_pairs``, ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override the preset. docs/METHOD.md
+    explains all.
 
     DAR runs on the grid of the features; its correction of the logits is added at the grid of the logits, so that a
     coarse affinity grid does not blur a fine prediction. Memory O(n d): no n x n tensor exists.
@@ -145,6 +148,7 @@ class JCAS(Method):
         consistency_weight: float = 0.01,
         appearance: bool | None = None,
         witness: bool | None = None,
+        most_pairs: int | None = None,
         learned_matrices: bool | None = None,
         volume_weight: float | None = None,
         cosine_reverse: bool | None = None,
@@ -153,6 +157,7 @@ class JCAS(Method):
         overrides: dict[str, Any] = {
             "appearance": appearance,
             "witness": witness,
+            "most_pairs": most_pairs,
             "learned_matrices": learned_matrices,
             "volume_weight": volume_weight,
             "cosine_reverse": cosine_reverse,
@@ -161,6 +166,8 @@ class JCAS(Method):
         recipe = replace(chosen_recipe(preset), **given)
         if warmup < 0:
             raise ValueError(f"warmup must not be negative, got {warmup}")
+        if most_pairs is not None and most_pairs < 1:
+            raise ValueError(f"most_pairs must be at least 1, got {most_pairs}")
         self.recipe = recipe
         self.warmup = warmup
         self.affinity = affinity
