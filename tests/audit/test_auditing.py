@@ -346,3 +346,30 @@ def test_other_classes_are_refused(run, noisy, tmp_path):
     (tmp_path / "data" / "dataset.yaml").write_text(text)
     with pytest.raises(ValueError, match="elbow"):
         audit(run, tmp_path / "out", data=tmp_path / "data", progress=False)
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from jcas.audit import audit
+audit(Path(sys.argv[1]), Path(sys.argv[3]), data=Path(sys.argv[2]), progress=False)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def test_memory_does_not_grow_with_the_number_of_images(run, tmp_path):
+    """32 more images of 512 x 512 have 128 MB of probabilities; the peak grows by a small part of that."""
+    few = draw_scenes(
+        tmp_path / "few", count=8, size=(512, 512), seed=5, domain="source", val_fraction=0, test_fraction=0
+    )
+    many = shutil.copytree(few, tmp_path / "many")
+    (many / "split.csv").unlink()
+    for path in [*many.rglob("*.png")]:
+        for number in range(4):
+            shutil.copyfile(path, path.with_name(f"{path.stem}_{number}.png"))
+    peaks = []
+    for data in (few, many):
+        command = [sys.executable, "-c", PEAK, str(run), str(data), str(tmp_path / f"audit_{data.name}")]
+        finished = subprocess.run(command, check=True, capture_output=True, text=True)
+        peaks.append(int(finished.stdout.split()[-1]))
+    assert peaks[1] - peaks[0] < 50, peaks
