@@ -25,7 +25,7 @@ class Config(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict, description="the method's own options")
     labels: Literal["noisy", "clean"] = Field("noisy", description="clean trains the upper bound on clean/")
 
-    encoder: str = Field("tiny", description="see MODELS in jcas.models; raunet, lwanet and css bring their own")
+    encoder: str = Field("tiny", description="see MODELS in jcas.models; raunet, lwanet, css: their own network")
     pretrained: bool | str | None = Field(None, description="ImageNet weights: yes, no, a file; None: if pip has them")
 
     size: tuple[int, int] | None = Field(None, description="resize whole images to (rows, columns)")
@@ -61,8 +61,11 @@ class Config(BaseModel):
     def resolved(self) -> Config:
         """The same with every None that stands for a rule replaced by what the rule gives."""
         own = method_class(self.method).network
+        encoder = self.encoder
         # A network may carry the name of its encoder behind a colon: ocrnet:lite0 is still an ocrnet.
-        encoder = own if own and self.encoder.partition(":")[0] != own else self.encoder
+        if own and encoder.partition(":")[0] != own:
+            # Beside methods on the tiny encoder it is small too, so that capacity and time compare; else the paper's.
+            encoder = f"{own}:tiny" if encoder == "tiny" else own
         pretrained = self.pretrained
         if pretrained is None:
             pretrained = encoder.removeprefix("ocrnet:") == "lite0" and _lite0_weights_installed()

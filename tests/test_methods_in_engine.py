@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
@@ -30,9 +31,8 @@ def noisy(tmp_path_factory) -> Path:
 
 
 def small(data: Path, method: str, **changes) -> Config:
-    encoder = "ocrnet:tiny" if method == "css" else "tiny"
     return make_config(
-        {"data": str(data), "method": method, "encoder": encoder, "epochs": 4, "batch_size": 4, "threads": 1, **changes}
+        {"data": str(data), "method": method, "encoder": "tiny", "epochs": 4, "batch_size": 4, "threads": 1, **changes}
     )
 
 
@@ -56,6 +56,17 @@ def test_what_a_method_remembers_survives_a_crash(name, noisy, tmp_path, monkeyp
     assert all(torch.equal(straight[key], crashed[key]) for key in straight)
 
 
+@pytest.mark.parametrize(("name", "network"), [("raunet", "raunet"), ("lwanet", "lwanet"), ("css", "ocrnet")])
+def test_a_run_with_a_small_network_of_its_own_is_read_back(name, network, noisy, tmp_path):
+    train(small(noisy, name, epochs=1), tmp_path / "run", progress=False)
+    run = read_run(tmp_path / "run")
+    assert run.config.encoder == f"{network}:tiny" and run.config == run.config.resolved()
+    assert sum(p.numel() for p in run.method.parameters()) < 1.5e6
+    stored = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(value, stored[key]) for key, value in run.method.state_dict().items())
+    assert run.method.predict(torch.rand(1, 3, 37, 50)).shape == (1, 4, 37, 50)
+
+
 def test_trusted_images_of_the_dataset_reach_the_method(noisy, tmp_path):
     records = open_dataset(noisy).split("train")
     described = yaml.safe_load((noisy / "dataset.yaml").read_text())
@@ -77,7 +88,7 @@ def step_in_process(rank: int, store: str, wrong: str) -> None:
     for name in METHODS:  # variants are options of these
         torch.manual_seed(0)
         cls, options = method_class(name), method_options(name, {}, epochs=5)
-        encoder = {None: "tiny", "ocrnet": "ocrnet:tiny"}.get(cls.network, cls.network)
+        encoder = f"{cls.network}:tiny" if cls.network else "tiny"
         model = build_model(encoder, num_classes=3, channels=1, **cls.model_options(encoder, **options))
         method = cls(model, 3, **options)
         parallel = DistributedDataParallel(method, find_unused_parameters=True)

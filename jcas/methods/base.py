@@ -35,7 +35,10 @@ class Method(nn.Module):
     """What it asks for besides a backbone, shown in tables."""
 
     network: str | None = None
-    """Name of the network that belongs to the method and stands in for the run's encoder; None: any encoder."""
+    """Name of the network that belongs to the method and stands in for the run's encoder; None: any encoder.
+
+    For the encoder ``tiny`` the network ``NAME:tiny`` stands in: the same structure with fewer channels.
+    """
 
     repeat_threshold: float | None = None
     """Images of classes that fewer than this share of the images show are repeated; None: each image once."""

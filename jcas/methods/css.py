@@ -20,10 +20,11 @@ class CSS(HeadLossMethod):
     An image is drawn in proportion to the largest :math:`r_c` of its classes; :math:`f_c` is the share of images that
     show class c by their training labels. So pixel-wise noise, which puts every class everywhere, switches it off.
 
-    Learns: its own network (`jcas.models.ocrnet`, ResNet-50; ``--encoder ocrnet:NAME`` for another encoder).
-    ``repeat_threshold`` t = 0.15 and ``intermediate_weight`` 0.4 are the paper's. Differs from the original: an epoch
-    has as many images as the training split, so that all methods take equally many steps; augmentation, optimiser and
-    schedule are the run's.
+    Learns: its own network (`jcas.models.ocrnet`, ResNet-50; ``--encoder ocrnet:NAME`` for another encoder; with
+    ``--encoder tiny`` that one's map at 1/4 of the side and an eighth of the channels, ``--encoder ocrnet`` for
+    ResNet-50). ``repeat_threshold`` t = 0.15 and ``intermediate_weight`` 0.4 are the paper's. Differs from the
+    original: an epoch has as many images as the training split, so that all methods take equally many steps;
+    augmentation, optimiser and schedule are the run's.
     """
 
     paper = "Pissas et al., MICCAI 2021"

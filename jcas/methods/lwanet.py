@@ -19,10 +19,10 @@ class LWANetMethod(HeadLossMethod):
 
     .. math:: L = -\frac1K \sum_k (1 - P_{\tilde Y(k)}(k))^\gamma \log P_{\tilde Y(k)}(k)
 
-    Learns: its own network (`jcas.models.lwanet`, MobileNetV2). ``gamma`` 6 is the paper's. ``final_relu=True`` ends
-    the network in a ReLU, as published: logits cannot fall below 0, and with gamma 6 training easily collapses.
-    Differs from the original: logits are enlarged to the labels instead of labels shrunk by maximum pooling; the
-    optimiser is the run's.
+    Learns: its own network (`jcas.models.lwanet`, MobileNetV2; with ``--encoder tiny`` half of the channels,
+    ``--encoder lwanet`` for all of them). ``gamma`` 6 is the paper's. ``final_relu=True`` ends the network in a ReLU,
+    as published: logits cannot fall below 0, and with gamma 6 training easily collapses. Differs from the original:
+    logits are enlarged to the labels instead of labels shrunk by maximum pooling; the optimiser is the run's.
     """
 
     paper = "Ni et al., ICRA 2020"

@@ -30,9 +30,10 @@ class RAUNetMethod(HeadLossMethod):
 
     .. math:: L = 0.8\,CE - 0.2 \sum_c \log Dice_c
 
-    Learns: its own network (`jcas.models.raunet`, ResNet-34). ``dice_weight`` 0.2 is the paper's. Differs from the
-    original: absent classes add nothing (there the logarithm of almost 0), the optimiser is the run's, and neither
-    images nor labels are shrunk by maximum pooling.
+    Learns: its own network (`jcas.models.raunet`, ResNet-34; with ``--encoder tiny`` a quarter of the channels,
+    ``--encoder raunet`` for all of them). ``dice_weight`` 0.2 is the paper's. Differs from the original: absent classes
+    add nothing (there the logarithm of almost 0), the optimiser is the run's, and neither images nor labels are shrunk
+    by maximum pooling.
     """
 
     paper = "Ni et al., ICONIP 2019"

@@ -77,13 +77,14 @@ class LWANet(SegmentationModel):
         num_classes: classes, background included.
         channels: channels of the images; grey is repeated to three.
         final_relu: end as published.
+        width: share of the paper's channels in every layer; the pretrained file needs 1.
     """
 
     encoder: MobileNetV2
 
-    def __init__(self, *, num_classes: int, channels: int, final_relu: bool = False) -> None:
+    def __init__(self, *, num_classes: int, channels: int, final_relu: bool = False, width: float = 1.0) -> None:
         super().__init__()
-        self.encoder = MobileNetV2(in_channels=3 if channels == 1 else channels)
+        self.encoder = MobileNetV2(in_channels=3 if channels == 1 else channels, width=width)
         self.normalise = InputNormalisation(channels=channels, mean=self.encoder.mean, std=self.encoder.std)
         first, second, third, fourth = self.encoder.widths
         self.enlarge3 = Enlarge(fourth, third)

@@ -55,24 +55,24 @@ class MobileNetV2(Encoder):
 
     Args:
         in_channels: channels of the normalised image; pretrained files need 3.
+        width: share of the paper's channels in every layer (its "width multiplier"); pretrained files need 1.
     """
 
-    channels = (96, 320, 320)
-    widths = (24, 32, 96, 320)
-
-    def __init__(self, *, in_channels: int = 3) -> None:
+    def __init__(self, *, in_channels: int = 3, width: float = 1.0) -> None:
         super().__init__()
         self.in_channels = in_channels
         self.mean, self.std = IMAGENET_MEAN, IMAGENET_STD
         if in_channels != 3:
             self.mean, self.std = (0.5,) * in_channels, (0.25,) * in_channels
-        blocks: list[nn.Module] = [_convolution(in_channels, 32, kernel=3, stride=2)]
-        inputs = 32
-        for expansion, outputs, depth, stride in _STAGES:
+        inputs, *outputs = (int(channels * width) for channels in (32, *(stage[1] for stage in _STAGES)))
+        self.widths = outputs[1], outputs[2], outputs[4], outputs[6]
+        self.channels = self.widths[2], self.widths[3], self.widths[3]
+        blocks: list[nn.Module] = [_convolution(in_channels, inputs, kernel=3, stride=2)]
+        for (expansion, _, depth, stride), output in zip(_STAGES, outputs, strict=True):
             for index in range(depth):
                 first = stride if index == 0 else 1
-                blocks.append(InvertedResidual(inputs, outputs, stride=first, expansion=expansion))
-                inputs = outputs
+                blocks.append(InvertedResidual(inputs, output, stride=first, expansion=expansion))
+                inputs = output
         self.features = nn.Sequential(*blocks)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

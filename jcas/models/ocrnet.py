@@ -11,6 +11,7 @@ from jcas.models.base import Encoder, InputNormalisation, SegmentationModel
 from jcas.schema import Output
 
 PIXEL_DIM, KEY_DIM = 512, 256
+"""Channels of pixels and class centres, and of what they are compared by; the paper's."""
 
 
 def _convolution(inputs: int, outputs: int, *, kernel: int = 1) -> nn.Sequential:
@@ -27,21 +28,21 @@ def _for_centres(inputs: int, outputs: int) -> nn.Sequential:
 class ObjectContext(nn.Module):
     """Attention from pixels to class centres (Yuan et al., Object-Contextual Representations, ECCV 2020)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, pixel_dim: int = PIXEL_DIM, key_dim: int = KEY_DIM) -> None:
         super().__init__()
-        self.query = nn.Sequential(_convolution(PIXEL_DIM, KEY_DIM), _convolution(KEY_DIM, KEY_DIM))
-        self.key = nn.Sequential(_for_centres(PIXEL_DIM, KEY_DIM), _for_centres(KEY_DIM, KEY_DIM))
-        self.value = _for_centres(PIXEL_DIM, KEY_DIM)
-        self.widen = _convolution(KEY_DIM, PIXEL_DIM)
-        self.mix = _convolution(2 * PIXEL_DIM, PIXEL_DIM)
+        self.query = nn.Sequential(_convolution(pixel_dim, key_dim), _convolution(key_dim, key_dim))
+        self.key = nn.Sequential(_for_centres(pixel_dim, key_dim), _for_centres(key_dim, key_dim))
+        self.value = _for_centres(pixel_dim, key_dim)
+        self.widen = _convolution(key_dim, pixel_dim)
+        self.mix = _convolution(2 * pixel_dim, pixel_dim)
 
     def forward(self, pixels: Tensor, logits: Tensor) -> Tensor:
-        """Pixels (B, 512, h, w) and coarse logits (B, C, h, w) on one grid -> (B, 512, h, w)."""
+        """Pixels (B, d, h, w) and coarse logits (B, C, h, w) on one grid -> (B, d, h, w)."""
         shares = logits.flatten(2).softmax(2)  # (B, C, n): where in the image each class lies
-        centres = pixels.flatten(2) @ shares.transpose(1, 2)  # (B, 512, C)
-        query = self.query(pixels).flatten(2)  # (B, 256, n)
-        similarity = query.transpose(1, 2) @ self.key(centres) / math.sqrt(KEY_DIM)  # (B, n, C)
-        context = self.value(centres) @ similarity.softmax(2).transpose(1, 2)  # (B, 256, n)
+        centres = pixels.flatten(2) @ shares.transpose(1, 2)  # (B, d, C)
+        query = self.query(pixels).flatten(2)  # (B, k, n)
+        similarity = query.transpose(1, 2) @ self.key(centres) / math.sqrt(query.shape[1])  # (B, n, C)
+        context = self.value(centres) @ similarity.softmax(2).transpose(1, 2)  # (B, k, n)
         context = self.widen(context.unflatten(2, pixels.shape[2:]))
         return self.mix(torch.cat([context, pixels], 1))
 
@@ -57,20 +58,31 @@ class OCRNet(SegmentationModel):
         num_classes: classes, background included.
         channels: channels of the images; 1 is repeated where the encoder takes 3.
         auxiliary: hand out the intermediate logits too.
+        pixel_dim: channels d of pixels and class centres.
+        key_dim: channels k in which pixels ask and centres answer.
     """
 
-    def __init__(self, encoder: Encoder, *, num_classes: int, channels: int, auxiliary: bool = True) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        num_classes: int,
+        channels: int,
+        auxiliary: bool = True,
+        pixel_dim: int = PIXEL_DIM,
+        key_dim: int = KEY_DIM,
+    ) -> None:
         super().__init__()
         self.auxiliary = auxiliary
         before, _, last = encoder.channels
         self.normalise = InputNormalisation(channels=channels, mean=encoder.mean, std=encoder.std, bgr=encoder.bgr)
         self.encoder = encoder
         self.intermediate = nn.Sequential(
-            _convolution(before, PIXEL_DIM, kernel=3), nn.Conv2d(PIXEL_DIM, num_classes, 1)
+            _convolution(before, pixel_dim, kernel=3), nn.Conv2d(pixel_dim, num_classes, 1)
         )
-        self.pixels = _convolution(last, PIXEL_DIM, kernel=3)
-        self.context = ObjectContext()
-        self.classifier = nn.Conv2d(PIXEL_DIM, num_classes, 1)
+        self.pixels = _convolution(last, pixel_dim, kernel=3)
+        self.context = ObjectContext(pixel_dim=pixel_dim, key_dim=key_dim)
+        self.classifier = nn.Conv2d(pixel_dim, num_classes, 1)
 
     def forward(self, image: Tensor) -> Output:
         """Logits of ``image`` (B, channels, H, W), and the intermediate ones."""

@@ -9,9 +9,6 @@ from jcas.models.base import InputNormalisation, SegmentationModel, padded
 from jcas.models.resnet import ResNet
 from jcas.schema import Output
 
-WIDTHS = (64, 128, 256, 512)
-"""Channels of ResNet-34 at 1/4, 1/8, 1/16 and 1/32 of the side."""
-
 _COARSEST = 32
 _SMALLEST = 64  # two pixels at the coarsest grid: BatchNorm needs more than one value, also for a single image
 
@@ -68,15 +65,16 @@ class RAUNet(SegmentationModel):
     Args:
         num_classes: classes, background included.
         channels: channels of the images; grey is repeated to three.
+        width: channels at 1/4 of the side, doubled at 1/8, 1/16 and 1/32; the paper's and the pretrained file's are 64.
     """
 
     encoder: ResNet
 
-    def __init__(self, *, num_classes: int, channels: int) -> None:
+    def __init__(self, *, num_classes: int, channels: int, width: int = 64) -> None:
         super().__init__()
-        self.encoder = ResNet("resnet34", in_channels=3 if channels == 1 else channels, dilated=False)
+        self.encoder = ResNet("resnet34", in_channels=3 if channels == 1 else channels, dilated=False, width=width)
         self.normalise = InputNormalisation(channels=channels, mean=self.encoder.mean, std=self.encoder.std)
-        first, second, third, fourth = WIDTHS
+        first, second, third, fourth = width, 2 * width, 4 * width, 8 * width
         self.decoder4 = DecoderBlock(fourth, third)
         self.decoder3 = DecoderBlock(third, second)
         self.decoder2 = DecoderBlock(second, first)
@@ -85,9 +83,9 @@ class RAUNet(SegmentationModel):
         self.attention2 = AugmentedAttention(second)
         self.attention1 = AugmentedAttention(first)
         # h -> 2 h + 1 -> 2 h - 1 -> 2 h: exactly the size of the image
-        self.enlarge = nn.ConvTranspose2d(first, 32, 3, stride=2)
-        self.smooth = nn.Conv2d(32, 32, 3)
-        self.classifier = nn.Conv2d(32, num_classes, 2, padding=1)
+        self.enlarge = nn.ConvTranspose2d(first, first // 2, 3, stride=2)
+        self.smooth = nn.Conv2d(first // 2, first // 2, 3)
+        self.classifier = nn.Conv2d(first // 2, num_classes, 2, padding=1)
 
     def forward(self, image: Tensor) -> Output:
         """Logits of ``image`` (B, channels, H, W)."""

@@ -92,6 +92,7 @@ class ResNet(Encoder):
             (256 x 320 -> 33 x 41), images in BGR order scaled by (x - 128) / 128.
         freeze_bn_affine: keep the scale and shift of all BatchNorms fixed; their running statistics still move.
         dilated: False strides in layers 3 and 4 (1/16 and 1/32 of the side), as for ImageNet.
+        width: channels of the stem; pretrained files need 64.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class ResNet(Encoder):
         released: bool = False,
         freeze_bn_affine: bool = False,
         dilated: bool = True,
+        width: int = 64,
     ) -> None:
         super().__init__()
         block: type[BasicBlock] | type[Bottleneck] = Bottleneck if name in ("resnet50", "resnet101") else BasicBlock
@@ -113,16 +115,16 @@ class ResNet(Encoder):
         self.mean, self.std = (_CAFFE, _CAFFE) if released else (IMAGENET_MEAN, IMAGENET_STD)
         if in_channels != 3:
             self.mean, self.std = (0.5,) * in_channels, (0.25,) * in_channels
-        self.channels = (256 * block.expansion, 512 * block.expansion, 512 * block.expansion)
+        wide = width * block.expansion
+        self.channels = (4 * wide, 8 * wide, 8 * wide)
 
-        self.conv1 = nn.Conv2d(in_channels, 64, 7, stride=2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = _stage(block, 64, 64, depths[0], stride=1, dilation=1, released=released)
-        width = 64 * block.expansion
-        self.layer2 = _stage(block, width, 128, depths[1], stride=2, dilation=1, released=released)
+        self.conv1 = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.layer1 = _stage(block, width, width, depths[0], stride=1, dilation=1, released=released)
+        self.layer2 = _stage(block, wide, 2 * width, depths[1], stride=2, dilation=1, released=released)
         stride, third, fourth = (1, 2, 4) if dilated else (2, 1, 1)
-        self.layer3 = _stage(block, 2 * width, 256, depths[2], stride=stride, dilation=third, released=released)
-        self.layer4 = _stage(block, 4 * width, 512, depths[3], stride=stride, dilation=fourth, released=released)
+        self.layer3 = _stage(block, 2 * wide, 4 * width, depths[2], stride=stride, dilation=third, released=released)
+        self.layer4 = _stage(block, 4 * wide, 8 * width, depths[3], stride=stride, dilation=fourth, released=released)
 
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

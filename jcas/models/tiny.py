@@ -65,16 +65,17 @@ class Tiny(Encoder):
 
     Args:
         in_channels: channels of the images.
+        fine: False ends at 1/4, whose map is the main one too: for heads that compute much at every pixel.
     """
 
     head_dilations = ()
-    channels = (WIDTHS[2], WIDTHS[1], WIDTHS[0])
 
-    def __init__(self, *, in_channels: int) -> None:
+    def __init__(self, *, in_channels: int, fine: bool = True) -> None:
         super().__init__()
         self.in_channels = in_channels
         self.mean, self.std = (0.5,) * in_channels, (0.25,) * in_channels
         first, second, third, fourth = WIDTHS
+        self.channels = (third, second, first if fine else second)
         self.stage1 = _conv(in_channels, first, stride=2)
         self.stage2 = nn.Sequential(_conv(first, second, stride=2), ResidualBlock(second))
         self.stage3 = nn.Sequential(_conv(second, third, stride=2), ResidualBlock(third))
@@ -83,7 +84,7 @@ class Tiny(Encoder):
         )
         self.fusion3 = Fusion(fourth, third)
         self.fusion2 = Fusion(third, second)
-        self.fusion1 = Fusion(second, first)
+        self.fusion1 = Fusion(second, first) if fine else None
 
     def forward(self, image: Tensor) -> Maps:
         """Decoder maps at 1/8 (auxiliary), 1/4 (affinity) and 1/2 (main) of the image's side."""
@@ -92,4 +93,4 @@ class Tiny(Encoder):
         eighth = self.stage3(quarter)
         auxiliary = self.fusion3(self.stage4(eighth), eighth)
         affinity = self.fusion2(auxiliary, quarter)
-        return Maps(auxiliary, affinity, self.fusion1(affinity, half))
+        return Maps(auxiliary, affinity, affinity if self.fusion1 is None else self.fusion1(affinity, half))

@@ -89,16 +89,38 @@ def test_the_papers_rows_and_ablations_switch_what_they_say():
 @pytest.mark.parametrize(
     ("method", "encoder", "network"),
     [
-        ("raunet", "tiny", "raunet"),
+        ("raunet", "tiny", "raunet:tiny"),
+        ("lwanet", "tiny", "lwanet:tiny"),
+        ("css", "tiny", "ocrnet:tiny"),
+        ("raunet", "resnet34", "raunet"),
         ("lwanet", "lite0", "lwanet"),
-        ("css", "tiny", "ocrnet"),
+        ("css", "resnet101", "ocrnet"),
+        ("raunet", "raunet", "raunet"),
+        ("css", "ocrnet", "ocrnet"),
         ("css", "ocrnet:tiny", "ocrnet:tiny"),
+        ("css", "ocrnet:lite0", "ocrnet:lite0"),
         ("gce", "raunet", "raunet"),
+        ("gce", "tiny", "tiny"),
     ],
 )
 def test_a_network_of_its_own_stands_in_for_the_encoder(method, encoder, network):
     config = make_config({"data": "x", "method": method, "encoder": encoder, "pretrained": False}).resolved()
     assert config.encoder == network
+    assert config.resolved().encoder == network, "what a run folder holds is resolved again when the run goes on"
+
+
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.network])
+def test_beside_the_tiny_encoder_a_network_of_its_own_is_small_and_else_the_papers(name):
+    _, small = built(name)
+    _, full = built(name, encoder="resnet18")
+    assert type(small.model) is type(full.model)
+    sizes = [sum(p.numel() for p in method.model.parameters()) for method in (small, full)]
+    assert sizes[0] < 1.5e6 < 2e6 < sizes[1]
+
+
+def test_a_small_network_has_no_weights_to_start_from():
+    with pytest.raises(ValueError, match="raunet:tiny has no pretrained weights, got pretrained=True; raunet has"):
+        built("raunet", pretrained=True)
 
 
 def test_pairs_need_a_network_with_features():

@@ -138,12 +138,37 @@ def test_class_centres_of_ocrnet_are_means_weighted_over_the_pixels() -> None:
 
 
 def test_ocrnet_takes_any_encoder_by_name() -> None:
-    model = build_model("ocrnet:tiny", num_classes=3, channels=1)
+    model = build_model("ocrnet:resnet18", num_classes=3, channels=1)
     output = model(torch.rand(1, 1, 32, 48))
-    assert output.logits.shape == (1, 3, 16, 24)
+    assert output.logits.shape == (1, 3, 4, 6)
     assert output.auxiliary is not None and output.auxiliary.logits.shape == (1, 3, 4, 6)
+    assert model.get_parameter("classifier.weight").shape == (3, 512, 1, 1)
     with pytest.raises(ValueError, match="unknown encoder 'ocrnet:unet'"):
         build_model("ocrnet:unet", num_classes=3, channels=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "stride", "parameters"),
+    # RAUNet by hand: 22.14 M / 16, as all layers but the first and last shrink on both sides.
+    [("raunet:tiny", 1, 1.39e6), ("lwanet:tiny", 4, 0.54e6), ("ocrnet:tiny", 4, 0.63e6)],
+)
+def test_small_networks_read_the_grids_of_the_large_ones_with_fewer_channels(
+    name: str, stride: int, parameters: float
+) -> None:
+    model = build_model(name, num_classes=4, channels=1).train()
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(parameters, rel=0.02)
+    for batch, height, width in ((2, 96, 96), (1, 37, 50)):
+        logits = model(torch.rand(batch, 1, height, width)).logits
+        assert logits.shape == (batch, 4, -(-height // stride), -(-width // stride))
+
+
+@pytest.mark.parametrize("name", ["raunet", "lwanet"])
+def test_a_small_network_has_the_layers_of_the_large_one(name: str) -> None:
+    large, small = (build_model(n, num_classes=4, channels=3).state_dict() for n in (name, f"{name}:tiny"))
+    assert large.keys() == small.keys()
+    assert all(
+        value.ndim == small[key].ndim and value.shape[2:] == small[key].shape[2:] for key, value in large.items()
+    )
 
 
 @pytest.mark.parametrize("name", ["raunet", "lwanet", "ocrnet:tiny"])
