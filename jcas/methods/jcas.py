@@ -218,8 +218,8 @@ class JCAS(Method):
 
     @classmethod
     def schedule(cls, epochs: int) -> dict[str, Any]:
-        """A fifth of the run warms up."""
-        return {"warmup": max(1, epochs // 5)}
+        """Three tenths of the run warm up: a class not yet found when the counting starts may never be."""
+        return {"warmup": max(1, round(0.3 * epochs))}
 
     # --- noise ---------------------------------------------------------------------------------------------------
 
