@@ -41,7 +41,7 @@ def test_a_variant_is_its_method_with_options():
     config, method = built("dar")
     assert type(method) is METHODS["jcas"] and config.method == "dar"
     assert config.options == {
-        "warmup": 2,
+        "warmup": 3,
         "correct_class": False,
         "correct_affinity": False,
         "appearance": False,
