@@ -12,7 +12,6 @@ The masks of the dataset must still be those that were audited; otherwise nothin
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import os
 import shutil
@@ -29,10 +28,10 @@ from rich.progress import track
 
 from jcas.data import files
 from jcas.data.dataset import SPLITS, Dataset, FileReader, Record
-from jcas.data.layout import open_dataset
 from jcas.review.audit import Audit, AuditedImage, read_audit
 from jcas.review.coco import annotate
 from jcas.review.decisions import Decisions, open_decisions, status
+from jcas.review.source import open_source, source_mask
 from jcas.schema import IGNORE
 from jcas.version import __version__
 
@@ -73,26 +72,10 @@ def export_review(
         raise ValueError(f"{out}: exists and is not an empty folder")
     audit = read_audit(audit_dir)
     decisions = open_decisions(audit, write=False)
-    dataset = _open_source(audit, data)
+    dataset = open_source(audit, data)
     if format == "nifti" and any(record.slice_index is None for record in dataset.records):
         raise ValueError(f"{dataset.root}: holds flat images, NIfTI needs volumes (use --format folder or coco)")
     return _Export(audit, decisions, dataset, format).write(out)
-
-
-def _open_source(audit: Audit, data: Path | None) -> Dataset:
-    """The audited dataset; a path that was relative then may be so to the audit folder's surroundings."""
-    given = data or Path(audit.data)
-    root = next((place for place in (given, audit.root / given, audit.root.parent / given) if place.is_dir()), None)
-    if root is None:
-        raise FileNotFoundError(f"{given}: the audited dataset is not there; say where it is with --data")
-    dataset = open_dataset(root)
-    if dataset.labels.names != audit.classes:
-        raise ValueError(f"{root}: classes {dataset.labels.names}, but the audit saw {audit.classes}")
-    known = {record.id for record in dataset.records}
-    lost = [image.id for image in audit.images if image.id not in known]
-    if lost:
-        raise ValueError(f"{root}: image {lost[0]!r} of the audit is missing ({len(lost)} such images)")
-    return dataset
 
 
 @dataclass(frozen=True)
@@ -159,11 +142,9 @@ class _Export:
 
     def _masks(self, record: Record, image: AuditedImage | None) -> tuple[Mask, Mask]:
         """The mask as it is in the dataset and as it shall be."""
-        source = self.dataset.load(record, clean=False).noisy.numpy().astype(np.uint8)
+        source = source_mask(self.dataset, record, image)
         if image is None:
             return source, source
-        if hashlib.sha256(np.ascontiguousarray(source).tobytes()).hexdigest() != image.given_sha256:
-            raise ValueError(f"{record.noisy}: the mask of {image.id!r} has changed since the audit; audit again")
         if not np.array_equal(self.audit.labels("given", image), source):
             raise ValueError(f"{self.audit.file('given', image)}: is not the mask that was audited")
         return source, self.decisions.result(image)

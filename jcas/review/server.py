@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from jcas.review.audit import Audit, AuditedImage, read_audit
 from jcas.review.decisions import Action, Decisions, StaleRevisionError, open_decisions, status
 from jcas.review.guard import LOOPBACK, Guard
+from jcas.review.source import SourceMissingError, check_source
 from jcas.version import __version__
 
 DEFAULT_PORT = 8765
@@ -251,8 +252,12 @@ def serve(
     browser: bool = True,
     announce: Callable[[str], None] = print,
     token: str | None = None,
+    data: Path | None = None,
 ) -> None:
     """Show an audit folder as a web page until Ctrl-C.
+
+    The masks of the dataset must still be those that were audited: an export would refuse them. Where the dataset is
+    not at hand, decisions can still be made, and a warning is announced.
 
     Args:
         folder: of `jcas audit`.
@@ -261,8 +266,16 @@ def serve(
         browser: open the page in the user's browser.
         announce: gets the address to open, which holds the token.
         token: key to the page; a new random one by default.
+        data: where the dataset lies now, if not where it was audited.
     """
     audit = read_audit(folder)
+    unchecked: str | None = None
+    try:
+        check_source(audit, data)
+    except SourceMissingError as error:
+        if data is not None:
+            raise
+        unchecked = f"warning: {error}; whether its masks have changed since the audit is not checked"
     decisions = open_decisions(audit, write=True)
     try:
         listener = open_socket(host, port)
@@ -272,6 +285,8 @@ def serve(
         name = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
         address = f"http://{name}:{bound}/?token={token}"
         announce(address)
+        if unchecked is not None:
+            announce(unchecked)
         if host not in LOOPBACK and host != "::1":
             announce(f"warning: {host} can be reached from the network, and the connection is not encrypted")
         if browser:

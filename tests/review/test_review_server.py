@@ -21,6 +21,7 @@ from review_server import Server, run_command, serving
 from jcas.review.audit import read_audit
 from jcas.review.decisions import open_decisions
 from jcas.review.guard import Guard
+from jcas.review.server import serve
 
 HOSTILE = (
     "plain",
@@ -350,6 +351,28 @@ def test_bad_calls_are_one_line_and_exit_2(server: Server, audit: Path, tmp_path
         for call, reason in calls.items():
             code, written = run_command(*call)
             assert code == 2 and reason in written and written.count("\n") == 1
+
+
+def test_masks_changed_since_the_audit_stop_the_page_as_they_stop_the_export(tmp_path: Path):
+    audit = make_audit(tmp_path, ["a", "b"])
+    mask = tmp_path / "data" / "masks" / "b.png"
+    changed = np.array(Image.open(mask))
+    changed[30, 30] ^= 1
+    Image.fromarray(changed).save(mask)
+    code, written = run_command("review", str(audit), "--no-browser", "--port", "0")
+    assert code == 2 and "'b' has changed since the audit; audit again" in written and written.count("\n") == 1
+    assert run_command("review", str(audit), "--export", str(tmp_path / "out")) == (code, written)
+    assert not (audit / "decisions.jsonl").exists()
+
+
+def test_without_the_dataset_the_page_opens_with_a_warning(tmp_path: Path):
+    audit = make_audit(tmp_path, ["a"])
+    (tmp_path / "data").rename(tmp_path / "elsewhere")
+    with serving(audit) as server:
+        assert "not there" in server.process.stdout.readline()
+        assert server.decide(0, "accept", revision=0).status == 200
+    with pytest.raises(FileNotFoundError, match="the audited dataset is not there"):
+        serve(audit, browser=False, data=tmp_path / "gone")
 
 
 def test_missing_extra_is_named(tmp_path: Path):
