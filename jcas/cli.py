@@ -446,10 +446,11 @@ def review(
         from jcas.review.export import export_review
 
         done = export_review(audit, export, format=format, data=data)  # type: ignore[arg-type]
-        console.print(
+        told = (
             f"{done.images} images in {done.folder}: {done.changed_pixels} pixels of {done.changed_images} masks "
             f"changed, {done.left_out} untrusted left out, {done.unreviewed} not reviewed (kept as given)"
         )
+        console.print(told, markup=False, highlight=False, soft_wrap=True)  # a path may hold brackets
         return
     try:
         from jcas.review.server import serve

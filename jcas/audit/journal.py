@@ -8,8 +8,9 @@ import io
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,14 @@ COLUMNS = (
     "image", "region", "kind", "class_given", "class_suggested", "probability", "top", "left", "bottom", "right",
     "pixels",
 )  # fmt: skip
+_KIND = [field.name for field in fields(Issue)].index("kind")
 
 
 class Journal:
     """What is known of the images judged so far, on disk in ``OUT/.audit/`` until the audit is finished.
 
-    A line of ``journal.jsonl`` is written after all pictures of its image, so an image is judged or it is not.
+    A line of ``journal.jsonl`` is written after all pictures of its image, so an image is judged or it is not. Salt and
+    pepper makes thousands of issues an image: they stay on disk, and memory holds where.
     """
 
     def __init__(self, out: Path, settings: Mapping[str, Any], *, print_bytes: int) -> None:
@@ -40,7 +43,13 @@ class Journal:
         self.settings = dict(settings)
         self.print_bytes = print_bytes
         self.work = out / ".audit"
-        self.lines: list[dict[str, Any]] = []
+        self.lines: list[dict[str, Any]] = []  # all but the issues
+        self.kinds: Counter[str] = Counter()
+        self._end = 0
+
+    @property
+    def _journal(self) -> Path:
+        return self.work / "journal.jsonl"
 
     def open(self) -> None:
         """Start, or continue the same audit; another one in the folder is an error."""
@@ -64,14 +73,28 @@ class Journal:
         self._recover()
 
     def _recover(self) -> None:
-        journal, prints = self.work / "journal.jsonl", self.work / "fingerprints.bin"
-        text = journal.read_bytes() if journal.is_file() else b""
-        whole = text[: text.rfind(b"\n") + 1]  # a kill may have cut the last line
-        self.lines = [json.loads(line) for line in whole.splitlines()]
-        write_bytes(journal, whole)
+        prints = self.work / "fingerprints.bin"
+        self._journal.touch()
+        with self._journal.open("rb+") as file:
+            for text in file:
+                if text.endswith(b"\n"):  # a kill may have cut the last line
+                    self._remember(json.loads(text), len(text))
+            file.truncate(self._end)
         stored = prints.read_bytes() if prints.is_file() else b""
         write_bytes(prints, stored[: len(self.lines) * self.print_bytes])
         write_bytes(self.out / "images.jsonl", _jsonl(line["image"] for line in self.lines))
+
+    def _remember(self, line: dict[str, Any], length: int) -> None:
+        issues = line.pop("issues")
+        self.kinds.update(values[_KIND] for values in issues)
+        self.lines.append({**line, "issues": len(issues), "at": self._end})
+        self._end += length
+
+    def issues(self, line: Mapping[str, Any]) -> list[Issue]:
+        """The issues of one of the ``lines``, from the disk."""
+        with self._journal.open("rb") as file:
+            file.seek(line["at"])
+            return [Issue(*values) for values in json.loads(file.readline())["issues"]]
 
     def done(self) -> dict[str, str]:
         """Images judged so far: id and hash of the mask."""
@@ -91,8 +114,9 @@ class Journal:
         line = {"image": image, "joint": joint.tolist(), "issues": found, "seconds": round(seconds, 4)}
         _append(self.work / "fingerprints.bin", mark.tobytes())
         _append(self.out / "images.jsonl", _jsonl([image]))
-        _append(self.work / "journal.jsonl", _jsonl([line]))
-        self.lines.append(json.loads(json.dumps(line)))
+        text = _jsonl([line])
+        _append(self._journal, text)
+        self._remember(json.loads(text), len(text))
 
     def fingerprints(self) -> NDArray[np.uint8]:  # (images, bytes), on disk
         """Thumbnails of all images, read as they are needed."""
@@ -100,38 +124,33 @@ class Journal:
             return np.zeros((0, self.print_bytes), dtype=np.uint8)
         return np.memmap(self.work / "fingerprints.bin", dtype=np.uint8, mode="r").reshape(-1, self.print_bytes)
 
-    def finish(self, about: dict[str, Any], issues: Mapping[str, Sequence[Issue]], labels: LabelSpace) -> None:
-        """Write the tables, worst image first; ``audit.json`` comes last and makes the audit finished."""
-        ranked = sorted(
-            (line["image"] for line in self.lines), key=lambda i: (i["quality"], -i["expected_wrong"], i["id"])
-        )
-        for image in ranked:
-            image["issues"] = len(issues.get(image["id"], ()))
-        write_bytes(self.out / "images.jsonl", _jsonl(ranked))
-        table = io.StringIO()
-        writer = csv.writer(table, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for image in ranked:
-            for issue in issues.get(image["id"], ()):
-                names = [labels.names[c] if c >= 0 else "" for c in (issue.given, issue.suggested)]
-                row = [
-                    image["id"],
-                    issue.region,
-                    issue.kind,
-                    *names,
-                    f"{issue.probability:.4f}",
-                    *issue.box,
-                    issue.pixels,
-                ]
-                writer.writerow(row)
-        write_bytes(self.out / "issues.csv", table.getvalue().encode())
+    def finish(self, about: dict[str, Any], more: Mapping[str, Sequence[Issue]], labels: LabelSpace) -> None:
+        """Write the tables, worst image first, with ``more`` issues of whole images; ``audit.json`` comes last."""
+
+        def rank(line: dict[str, Any]) -> tuple[float, float, str]:
+            return line["image"]["quality"], -line["image"]["expected_wrong"], line["image"]["id"]
+
+        ranked = sorted(self.lines, key=rank)
+        for line in ranked:
+            line["image"]["issues"] = line["issues"] + len(more.get(line["image"]["id"], ()))
+        write_bytes(self.out / "images.jsonl", _jsonl(line["image"] for line in ranked))
+        partial = self.work / "issues.csv"
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            for line in ranked:
+                name = line["image"]["id"]
+                writer.writerows(_row(name, issue, labels) for issue in [*self.issues(line), *more.get(name, ())])
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, self.out / "issues.csv")
         write_json(self.out / "audit.json", about)
         shutil.rmtree(self.work)
 
 
-def stored_issues(line: Mapping[str, Any]) -> list[Issue]:
-    """The issues of a journal line."""
-    return [Issue(*values) for values in line["issues"]]
+def _row(name: str, issue: Issue, labels: LabelSpace) -> list[Any]:
+    names = [labels.names[c] if c >= 0 else "" for c in (issue.given, issue.suggested)]
+    return [name, issue.region, issue.kind, *names, f"{issue.probability:.4f}", *issue.box, issue.pixels]
 
 
 def write_regions(path: Path, regions: NDArray[np.uint16]) -> None:

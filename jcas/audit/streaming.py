@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 
 from jcas.audit.folds import FoldModels, train_folds
-from jcas.audit.journal import Journal, mask_hash, read_layer, stored_issues, write_regions
+from jcas.audit.journal import Journal, mask_hash, read_layer, write_regions
 from jcas.audit.posterior import (
     Conflicts,
     Judgement,
@@ -227,9 +227,10 @@ def _finish(
     assumed: Matrix,
 ) -> dict[str, Any]:
     labels, out = dataset.labels, journal.out
-    issues = {line["image"]["id"]: stored_issues(line) for line in journal.lines}
+    more: dict[str, list[Issue]] = {}
     for name, issue in _between_images(journal, labels.num_classes):
-        issues[name].append(issue)
+        more.setdefault(name, []).append(issue)
+    kinds = journal.kinds + Counter(issue.kind for found in more.values() for issue in found)
     joints = np.array([line["joint"] for line in journal.lines])
     volumes = sorted({r.noisy for r in records if r.slice_index is not None and r.noisy is not None})
     for source in volumes:
@@ -259,10 +260,10 @@ def _finish(
         **summarise(joints),
         "expected_pixels": joints.sum(0).tolist(),
         "per_class": _per_class(joints.sum(0), labels.names),
-        "kinds": dict(sorted(Counter(issue.kind for found in issues.values() for issue in found).items())),
+        "kinds": dict(sorted(kinds.items())),
         "layout": "nifti" if volumes else "files",
     }
-    journal.finish(about, issues, labels)
+    journal.finish(about, more, labels)
     return about
 
 
