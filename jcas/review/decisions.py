@@ -98,7 +98,10 @@ class Decisions:
 
     def record(self) -> None:
         """Take the log, read it, and cut off a line that a crash tore."""
-        log = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o644)
+        _expect_inside(self._audit.root, self._path)
+        _expect_inside(self._audit.root, self._audit.root / "painted")
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+        log = os.open(self._path, flags, 0o644)
         try:
             _take(log, self._path)
             os.ftruncate(log, self.read())
@@ -114,6 +117,7 @@ class Decisions:
 
     def read(self) -> int:
         """Play the log back; returns the length of its whole lines (a crash may have torn the last one)."""
+        _expect_inside(self._audit.root, self._path)
         if not self._path.is_file():
             return 0
         content = self._path.read_bytes()
@@ -184,6 +188,7 @@ class Decisions:
             name = f"{hashlib.sha256(image.id.encode()).hexdigest()[:16]}-{revision + 1}.png"
             stream = io.BytesIO()
             Image.fromarray(layer).save(stream, "PNG", compress_level=1)
+            _expect_inside(self._audit.root, self._audit.root / "painted")
             write_whole(self._audit.root / "painted" / name, stream.getvalue())
             self._commit({"image": image.id, "revision": revision + 1, "action": "paint", "painted": name})
 
@@ -193,8 +198,7 @@ class Decisions:
         if name is None:
             return None
         path = self._audit.root / "painted" / name
-        if not path.resolve().is_relative_to(self._audit.root):
-            raise ValueError(f"{path}: leads out of the audit folder")
+        _expect_inside(self._audit.root, path)
         with Image.open(path) as picture:
             layer = np.array(picture)
         if layer.shape != (image.height, image.width) or layer.dtype != np.uint8:
@@ -280,6 +284,14 @@ def _after(state: State, action: str, line: Mapping[str, Any]) -> State:
     if action == "paint" and _PAINTED_NAME.fullmatch(line["painted"]):
         return replace(state, painted=line["painted"])
     raise ValueError(f"unknown action {action!r}")
+
+
+def _expect_inside(root: Path, path: Path) -> None:
+    """Refuse links out of the audit folder, and any link in place of the file itself: others could turn it around."""
+    if not path.resolve().is_relative_to(root):
+        raise ValueError(f"{path}: leads out of the audit folder")
+    if path.is_symlink():
+        raise ValueError(f"{path}: is a link, not a file or folder of its own")
 
 
 def _take(log: int, path: Path) -> None:

@@ -169,6 +169,37 @@ def test_painted_name_in_the_log_cannot_leave_the_folder(audit: Audit, decisions
         open_decisions(audit, write=False)
 
 
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("name", ["decisions.jsonl", "painted"])
+def test_links_out_of_the_audit_folder_are_not_written_through(audit: Audit, tmp_path: Path, name: str, there: bool):
+    outside = tmp_path / "outside"
+    if there:
+        outside.mkdir() if name == "painted" else outside.write_text("precious\n")
+    (audit.root / name).symlink_to(outside)
+    with pytest.raises(ValueError, match=f"{name}: leads out of the audit folder"):
+        open_decisions(audit, write=True)
+    assert outside.exists() == there
+    if there:
+        assert not list(outside.iterdir()) if name == "painted" else outside.read_text() == "precious\n"
+    assert [path.name for path in audit.root.iterdir() if path.name in ("decisions.jsonl", "painted")] == [name]
+
+
+def test_log_that_is_a_link_within_the_folder_is_refused_too(audit: Audit):
+    (audit.root / "decisions.jsonl").symlink_to(audit.root / "audit.json")
+    with pytest.raises(ValueError, match="is a link"):
+        open_decisions(audit, write=True)
+    assert json.loads((audit.root / "audit.json").read_text())["format"]
+
+
+def test_painted_folder_swapped_for_a_link_gets_no_stroke(audit: Audit, decisions: Decisions, tmp_path: Path):
+    outside = tmp_path / "outside"
+    (audit.root / "painted").rename(outside)
+    (audit.root / "painted").symlink_to(outside)
+    with pytest.raises(ValueError, match="leads out of the audit folder"):
+        decisions.paint(audit.images[0], np.ones((2, 2), np.uint8), top=0, left=0, revision=0)
+    assert not list(outside.iterdir()) and len(lines(audit)) == 1
+
+
 def test_full_disk_loses_the_new_decision_only(audit: Audit, decisions: Decisions):
     image = audit.images[0]
     decisions.decide(image, "accept", revision=0)
