@@ -6,6 +6,9 @@ of the export, whatever their split**: their masks are fit neither for training 
 a slice, so an untrusted slice keeps its place with every label set to 255 (ignored); a volume all of whose slices are
 untrusted is left out.
 
+Weights (trust per pixel) speak of the old labels: an image or volume with a changed pixel is exported without its
+weights, that is fully trusted; all others keep theirs.
+
 The masks of the dataset must still be those that were audited; otherwise nothing is written.
 """
 
@@ -105,6 +108,7 @@ class _Export:
             # All groups are read, also those left out: a mask that changed must not go unnoticed.
             for name, records in track(groups.items(), "exporting", transient=True, disable=len(groups) < 50):
                 masks = []
+                before = len(changes)
                 for record in records:
                     given, mask = self._masks(record, audited.get(record.id))
                     if record.id not in untrusted:
@@ -116,7 +120,7 @@ class _Export:
                 if name in kept and self.format == "coco":
                     cards += self._write_pictures(building, records, masks, split, untrusted)
                 elif name in kept:
-                    self._write_files(building, name, records, masks)
+                    self._write_files(building, name, records, masks, weights=len(changes) == before)
                     cards.append({"name": name, "split": split, "group": records[0].group})
             if self.format == "coco":
                 self._write_coco(building, cards)
@@ -161,14 +165,14 @@ class _Export:
             for pair, count in zip(pairs.tolist(), pixels.tolist(), strict=True)
         ]
 
-    def _write_files(self, root: Path, name: str, records: list[Record], masks: list[Mask]) -> None:
+    def _write_files(self, root: Path, name: str, records: list[Record], masks: list[Mask], *, weights: bool) -> None:
         first = records[0]
         plain = isinstance(self.dataset.reader, FileReader)  # other readers crop or resize: store what they give
         if plain:
             _link(first.image, root / "images" / f"{name}{_suffix(first.image)}")
         else:
             files.write_image(root / "images" / f"{name}.png", self.dataset.load(first, clean=False).image)
-        if first.weight is not None:
+        if first.weight is not None and weights:
             (root / "weights").mkdir(exist_ok=True)
             _link(first.weight, root / "weights" / f"{name}{_suffix(first.weight)}")
         self._write_mask(root / "masks", name, first, masks)

@@ -311,3 +311,24 @@ def test_dataset_of_other_values_and_true_masks_is_carried_along(tmp_path: Path)
     dataset = open_dataset(tmp_path / "out")
     sample = dataset.load(dataset.records[0], clean=True)
     assert np.array_equal(sample.noisy.numpy(), truths["a"]) and np.array_equal(sample.clean.numpy(), truths["a"])
+
+
+def test_changed_masks_lose_their_weights_and_others_keep_them(tmp_path: Path):
+    truths = write_dataset(tmp_path / "data", ("a", "b", "c"))
+    (tmp_path / "data" / "weights").mkdir()
+    for number, name in enumerate(truths):
+        Image.fromarray(np.full((40, 60), 50 * number + 20, np.uint8)).save(tmp_path / "data/weights" / f"{name}.png")
+    audit = read_audit(write_audit(tmp_path / "data", tmp_path / "audit", truths))
+    decisions = open_decisions(audit, write=True)
+    images = {image.id: image for image in audit.images}
+    decisions.decide(images["a"], "accept", revision=0)
+    decisions.decide(images["b"], "reject", revision=0)
+    decisions.close()
+    export_review(audit.root, tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out" / "weights").iterdir()) == ["b.png", "c.png"]
+    dataset = open_dataset(tmp_path / "out")
+    weights = {record.id: dataset.load(record, clean=False).weight for record in dataset.records}
+    assert weights["a"] is None
+    assert float(weights["b"].max()) == pytest.approx(70 / 255) and float(weights["c"].max()) == pytest.approx(
+        120 / 255
+    )
