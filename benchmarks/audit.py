@@ -498,7 +498,8 @@ def markdown(found: dict[str, Any]) -> str:
             lines.append(f"| {described(line, row)} | {row['wrong_pixels']:.2%} | {' | '.join(pairs)} | {ranked} |")
         parts = {
             "jcas": "all", "without_neighbours": "without neighbours", "without_surprise": "without surprise",
-            "with_learned_matrix": "learned matrix", "learned_matrix_alone": "learned matrix alone", "features_instead_of_neighbours": "features for neighbours",
+            "with_learned_matrix": "learned matrix", "learned_matrix_alone": "learned matrix alone",
+            "features_instead_of_neighbours": "features for neighbours",
             "features_and_neighbours": "features too",
         }  # fmt: skip
         lines += ["", f"| average precision | {' | '.join(parts.values())} |", "|---" * (len(parts) + 1) + "|"]
