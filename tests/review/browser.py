@@ -27,6 +27,9 @@ FLAGS = (
     "--disable-background-networking",
 )
 
+BACKGROUNDS = {"light": "rgb(246, 247, 249)", "dark": "rgb(16, 20, 24)"}
+"""Of the body, in the reports and in the review page."""
+
 
 @contextmanager
 def chromium() -> Iterator[webdriver.Chrome]:
@@ -77,3 +80,14 @@ def requested(browser: webdriver.Chrome) -> list[str]:
         if message["method"] == "Network.requestWillBeSent":
             found.append(message["params"]["request"]["url"])
     return found
+
+
+def prefer(browser: webdriver.Chrome, scheme: str) -> None:
+    """Let the system be ``light`` or ``dark``; empty: as it is."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def background(browser: webdriver.Chrome) -> str:
+    """The colour that the page has now."""
+    return browser.execute_script("return getComputedStyle(document.body).backgroundColor")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from audit_folder import make_audit
-from browser import chromium, complaints, requested, wait_for
+from browser import BACKGROUNDS, background, chromium, complaints, prefer, requested, wait_for
 from PIL import Image
 from review_server import Server, run_command, serving
 from selenium import webdriver
@@ -353,6 +354,168 @@ def test_next_image_after_accept_and_undo_comes_back(page: Page):
     wait_for(lambda: page.text("title") == first and page.text("status") == "to review", "the way back")
     assert page.state(first)["revision"] == 2
     page.browser.execute_script("localStorage.clear()")
+
+
+# --- tests that share one server: each decides about an image of its own -------------------------------------------
+
+
+def add_class(audit: Path, name: str, image: str) -> None:
+    """Let the dataset have one class more, which the audit suggests for one region of one image."""
+    for file in (audit / "audit.json", audit.parent / "data" / "dataset.yaml"):
+        about = json.loads(file.read_text())
+        about |= {"classes": [*about["classes"], name], "colours": [*about["colours"], [40, 160, 90]]}
+        file.write_text(json.dumps(about))
+    with (audit / "issues.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.reader(stream))
+    next(row for row in rows if row[0] == image)[rows[0].index("class_suggested")] = name
+    with (audit / "issues.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(rows)
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    audit = make_audit(tmp_path_factory.mktemp("shared"), NAMES, size=(60, 80))
+    add_class(audit, "vessel", "fifth")
+    with serving(audit) as server:
+        yield server, audit
+
+
+@pytest.fixture
+def shared(browser: webdriver.Chrome, shared_server: tuple[Server, Path]) -> Iterator[Page]:
+    browser.get("about:blank")
+    complaints(browser)
+    yield Page(browser, *shared_server).open()
+    assert complaints(browser) == []
+
+
+def test_filters_by_class_and_by_status(shared: Page):
+    browser = shared.browser
+    for name, action in (("first", "accept"), ("sixth", "untrusted")):
+        number = shared.numbers[name]
+        assert shared.server.decide(number, action, revision=shared.state(name)["revision"]).status == 200
+    shared.open(again=True)
+
+    def choose(which: str, value: str, expected: set[str]) -> None:
+        Select(browser.find_element(By.ID, f"filter-{which}")).select_by_value(value)
+        wait_for(lambda: shared.text("shown") == f"{len(expected)} of 6", f"{which} {value}")
+        assert {row.text for row in browser.find_elements(By.CSS_SELECTOR, ".row .name")} == expected
+        if expected:
+            wait_for(lambda: shared.text("title") in expected, "an image that fits")
+
+    classes = Select(browser.find_element(By.ID, "filter-class"))
+    assert "vessel (1)" in [option.text for option in classes.options]
+    choose("class", "vessel", {"fifth"})
+    choose("class", "organ", set(NAMES))
+    choose("status", "accepted", {"first"})
+    choose("status", "untrusted", {"sixth"})
+    choose("status", "done", {"first", "sixth"})
+    choose("status", "todo", set(NAMES) - {"first", "sixth"})
+    choose("status", "rejected", set())
+    choose("status", "", set(NAMES))
+
+
+def test_buttons_of_a_region_accept_and_reject_it(shared: Page):
+    name = NAMES[1]
+    shared.go(name)
+
+    def press(region: int, button: str, revision: int) -> None:
+        shared.click(f".issue .{button}[aria-label$='region {region})']")
+        shared.wait_revision(name, revision)
+        item = shared.browser.find_element(By.CSS_SELECTOR, f".issue:has([aria-label$='region {region})'])")
+        pressed = {c: item.find_element(By.CLASS_NAME, c).get_attribute("aria-pressed") for c in ("yes", "no")}
+        assert pressed == {"yes": str(button == "yes").lower(), "no": str(button == "no").lower()}
+        assert ("accepted" if button == "yes" else "rejected") in item.get_attribute("class").split()
+
+    press(1, "yes", 1)
+    press(2, "no", 2)
+    assert shared.state(name)["regions"] == {"1": True, "2": False} and shared.text("status") == "partly"
+    press(1, "no", 3)
+    assert shared.state(name)["regions"] == {"1": False, "2": False}
+
+
+def pressed(page: Page, attribute: str) -> list[str]:
+    script = "return [...document.querySelectorAll(`[data-${arguments[0]}][aria-pressed=true]`)]"
+    return page.browser.execute_script(script + ".map((b) => b.dataset[arguments[0]])", attribute)
+
+
+KEYS: dict[str, tuple[tuple[str, ...], Callable[[Page], object], object]] = {
+    "V": (("b", "v"), lambda page: pressed(page, "tool"), ["select"]),
+    "L": (("l",), lambda page: pressed(page, "layer"), ["given"]),
+    "L all around": (("l",) * 6, lambda page: pressed(page, "layer"), ["result"]),
+    "[": (("[",), lambda page: page.text("size-value"), "9"),  # 12 / 1.25 - 0.5
+    "]": (("]",), lambda page: page.text("size-value"), "16"),  # 12 * 1.25 + 0.5
+    "0": (("0",), lambda page: (pressed(page, "class"), pressed(page, "tool")), (["0"], ["brush"])),
+    "3": (("3",), lambda page: (pressed(page, "class"), pressed(page, "tool")), (["3"], ["brush"])),
+    "4 is no class": (("b", "4"), lambda page: pressed(page, "class"), ["1"]),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_keys_of_tools_and_layers(shared: Page, name: str):
+    keys, seen, expected = KEYS[name]
+    shared.press(*keys)
+    wait_for(lambda: seen(shared) == expected, f"{expected}, not {seen(shared)}")
+
+
+@pytest.mark.parametrize(("key", "factor"), [("+", 1.4), ("=", 1.4), ("-", 1 / 1.4)])
+def test_keys_of_the_zoom(shared: Page, key: str, factor: float):
+    before = shared.view()[0]
+    shared.press(key)
+    wait_for(lambda: shared.view()[0] == pytest.approx(before * factor, rel=1e-3), "the zoom")
+
+
+def test_keys_down_and_up_walk_through_the_list(shared: Page):
+    ranked = [image["id"] for image in shared.server.ask("/api/review").json()["images"]]
+    shared.go(ranked[0])
+    for key, place in ((Keys.ARROW_DOWN, 1), (Keys.ARROW_DOWN, 2), (Keys.ARROW_UP, 1)):
+        shared.press(key)
+        wait_for(lambda place=place: shared.text("title") == ranked[place], "the image")
+
+
+def test_key_i_twice_trusts_again(shared: Page):
+    shared.go("fifth")
+    shared.press("i")
+    shared.wait_status("untrusted")
+    assert shared.browser.find_element(By.ID, "untrusted").get_attribute("aria-pressed") == "true"
+    shared.press("i")
+    shared.wait_status("to review")
+    state = shared.state("fifth")
+    assert not state["untrusted"] and state["revision"] == 2
+
+
+def test_painted_ignored_is_label_255_in_the_export(shared: Page, tmp_path: Path):
+    name = NAMES[3]
+    shared.go(name)
+    shared.click("[data-class='255']")
+    way = shared.pointer((20.3, 30.2), (32.6, 44.4))
+    stroke = shared.painted_by(way, 12, (60, 80))
+    shared.drag(way)
+    shared.wait_revision(name, 1)
+    code, _ = run_command("review", str(shared.audit), "--export", str(tmp_path / "out"))
+    assert code == 0
+    expected = np.where(stroke, 255, shared.layer("given", name))
+    assert stroke.sum() > 150
+    assert np.array_equal(np.array(Image.open(tmp_path / "out" / "masks" / f"{name}.png")), expected)
+
+
+def test_dark_and_light_follow_the_system_until_someone_chooses(shared: Page):
+    browser = shared.browser
+    try:
+        for scheme in ("dark", "light"):
+            prefer(browser, scheme)
+            assert background(browser) == BACKGROUNDS[scheme]
+        prefer(browser, "dark")
+        for chosen in ("light", "dark"):  # then automatic again
+            shared.click("#theme")
+            assert shared.text("theme") == chosen.capitalize() and background(browser) == BACKGROUNDS[chosen]
+            shared.open(again=True)
+            assert background(browser) == BACKGROUNDS[chosen]
+        shared.click("#theme")
+        prefer(browser, "light")
+        assert shared.text("theme") == "Auto" and background(browser) == BACKGROUNDS["light"]
+    finally:
+        prefer(browser, "")
+        browser.execute_script("localStorage.clear()")
 
 
 @pytest.mark.parametrize(("ci", "outcome"), [("true", "Failed"), ("", "Skipped")])
