@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,15 +106,22 @@ def absent_classes(places: Sequence[Place]) -> Iterator[tuple[str, Issue]]:
 
 
 def _triples(places: Sequence[Place]) -> Iterator[tuple[Place, Place, Place]]:
-    """Images with both neighbours: same group, names alike but for the last number."""
-    series: dict[tuple[str, str], list[tuple[int, Place]]] = {}
+    """Images with both neighbours: same group, names alike but for the last number, and that one step away.
+
+    A step is the commonest gap of the series: 10 if a video gave every tenth frame. Gaps that are all different make
+    no neighbours.
+    """
+    series: dict[tuple[str, str], dict[int, Place]] = {}
     for place in places:
         name, number = _numbered(place)
         if number is not None:
-            series.setdefault((place.group, name), []).append((number, place))
+            series.setdefault((place.group, name), {})[number] = place
     for members in series.values():
-        ordered = [place for _, place in sorted(members, key=lambda pair: pair[0])]
-        yield from zip(ordered, ordered[1:], ordered[2:], strict=False)
+        gaps = Counter(after - before for before, after in pairwise(sorted(members)))
+        step = max(gaps, key=lambda gap: (gaps[gap], -gap), default=1)
+        for number, place in sorted(members.items()):
+            if number - step in members and number + step in members:
+                yield members[number - step], place, members[number + step]
 
 
 def _numbered(place: Place) -> tuple[str, int | None]:
