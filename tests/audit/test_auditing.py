@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 from jcas.audit import audit, read_audit, write_dataset
+from jcas.audit.folds import train_folds
 from jcas.audit.journal import Journal
 from jcas.audit.regions import Issue
 from jcas.cli import main
@@ -25,6 +26,7 @@ from jcas.corrupt import corrupt
 from jcas.data import open_dataset
 from jcas.data.synthetic import write_dataset as draw_scenes
 from jcas.engine import train
+from jcas.run import read_run
 from jcas.schema import LabelSpace
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
@@ -159,6 +161,13 @@ def test_folds_judge_no_image_by_a_model_that_saw_its_group(run, noisy, tmp_path
         assert all(record.clean is None for record in dataset.records)
         judged += sorted(held_out)
     assert sorted(judged) == sorted({r.group for r in open_dataset(noisy).records if r.split != "test"})
+    dataset = open_dataset(noisy)
+    records = [record for record in dataset.records if record.split != "test"]
+    models = train_folds(read_run(run), dataset, records, tmp_path / "blind" / "folds", folds=2, progress=False)
+    assert {models.of(record).path.parent.name for record in records} == {"0", "1"}
+    for record in records:
+        judge = models.of(record)
+        assert record.id in {held.id for held in open_dataset(Path(judge.config.data)).split("test")}
 
 
 @pytest.mark.parametrize("use", ["repaired", "weighted"])
