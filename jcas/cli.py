@@ -439,7 +439,7 @@ def review(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
     export: Annotated[Path | None, typer.Option(help="Write the corrected dataset here instead.")] = None,
     format: Annotated[str, typer.Option(help="Of --export: folder, coco or nifti.")] = "folder",
-    data: Annotated[Path | None, typer.Option(help="Of --export: the dataset, if it has moved.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The dataset, if it has moved.")] = None,
 ) -> None:
     """Look at suspected masks in the browser, accept, reject or paint over the repairs; export the result."""
     if export is not None:
@@ -459,7 +459,7 @@ def review(
             raise
         raise ValueError(f"the review page needs {error.name}: pip install 'jcas[review]'") from None
     # Not through rich: a wrapped address cannot be clicked.
-    serve(audit, host=host, port=port, browser=browser, announce=lambda text: print(text, flush=True))
+    serve(audit, host=host, port=port, browser=browser, data=data, announce=lambda text: print(text, flush=True))
 
 
 @app.command(
