@@ -114,11 +114,11 @@ class JCAS(Method):
 
     No matrix explains labels that were drawn wrongly, and a network learns them like any shape. The warm-up measures
     which kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``). A `ColourWitness`
-    (``witness``) learns to name classes by colour alone, first from the labels, then from the predictions; labels of
-    the classes that it knows (`known_classes`) stand where it names them. Of the other classes a label is set aside
-    where image, model and label together (`repaired`) name another class (`unchallenged`). The prediction is refined by
-    appearance, too. Labels are never replaced: the model cannot talk itself into anything. T_C and T_A are then
-    reported but correct nothing, for what they would forgive is what the image objects to, and pairs are left out.
+    (``witness``) learns to name classes by colour alone, first from the labels, then from the predictions; if it knows
+    all classes (`known_classes`), labels stand where it names them. If not, a label is set aside where image, model and
+    label together (`repaired`) name another class (`unchallenged`). The prediction is refined by appearance, too. Labels
+    are never replaced: the model cannot talk itself into anything. T_C and T_A are then reported but correct nothing,
+    for what they would forgive is what the image objects to, and pairs are left out.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
@@ -369,13 +369,13 @@ class JCAS(Method):
 
     @torch.no_grad()
     def _screened(self, batch: Batch, probs: Tensor) -> Batch:
-        """The batch without the labels that the witness contradicts; of classes it does not know, `unchallenged`."""
+        """The batch without the labels that a witness of all classes contradicts; without one, those `unchallenged`."""
         labels = _trusted(batch)
-        kept = unchallenged(labels, repaired(batch.image, labels, probs))
-        if self.witness is not None and bool(self.known.any()):
+        if self.witness is not None and bool(self.known.all()):
             named = self.witness(batch.image).max(1).indices
-            known = self.known[torch.where(labels == IGNORE, 0, labels)]
-            kept = torch.where(known, torch.where(named == labels, labels, IGNORE), kept)
+            kept = torch.where(named == labels, labels, IGNORE)
+        else:
+            kept = unchallenged(labels, repaired(batch.image, labels, probs))
         return replace(batch, noisy=kept)
 
     def _pair_loss(self, pairs: Affinity, batch: Batch) -> Tensor:

@@ -48,7 +48,8 @@ def known_classes(both: Tensor, labelled: Tensor, named: Tensor) -> Tensor:  # t
 
     .. math:: P(\text{named } c \mid \text{labelled } c) - P(\text{named } c \mid \text{labelled otherwise}) > 1/3
 
-    Somebody who calls every pixel background names all of the background and knows nothing about it.
+    Somebody who calls every pixel background names all of the background and knows nothing about it. A class that
+    nobody labels needs no knowing.
 
     Args:
         both: pixels named and labelled c.
@@ -62,4 +63,4 @@ def known_classes(both: Tensor, labelled: Tensor, named: Tensor) -> Tensor:  # t
     tensor([True, True])
     """
     elsewhere = (named - both) / (labelled.sum() - labelled).clamp_min(1)
-    return both / labelled.clamp_min(1) - elsewhere > _LEAST_INFORMED
+    return (both / labelled.clamp_min(1) - elsewhere > _LEAST_INFORMED) | (labelled == 0)
