@@ -94,7 +94,8 @@ class Journal:
         """The issues of one of the ``lines``, from the disk."""
         with self._journal.open("rb") as file:
             file.seek(line["at"])
-            return [Issue(*values) for values in json.loads(file.readline())["issues"]]
+            found = json.loads(file.readline())["issues"]
+        return [Issue(*values[:-2], box=tuple(values[-2]), pixels=values[-1]) for values in found]
 
     def done(self) -> dict[str, str]:
         """Images judged so far: id and hash of the mask."""

@@ -38,7 +38,6 @@ from jcas.methods.base import (
     summed_over_processes,
 )
 from jcas.methods.witness import ColourWitness, known_classes, thinned
-from jcas.models.base import InputNormalisation
 from jcas.schema import IGNORE, Batch, Output
 
 
@@ -468,8 +467,8 @@ def _trusted(batch: Batch) -> Tensor:
 
 
 def _channels(model: nn.Module) -> int:
-    """Channels of the images that a model takes."""
-    return next(part.channels for part in model.modules() if isinstance(part, InputNormalisation))
+    """Channels of the images that a model takes: its first step knows."""
+    return int(model.get_submodule("normalise").channels)  # type: ignore[arg-type]
 
 
 def _freeze_early_layers(model: nn.Module) -> None:
