@@ -95,7 +95,7 @@ class Journal:
         with self._journal.open("rb") as file:
             file.seek(line["at"])
             found = json.loads(file.readline())["issues"]
-        return [Issue(*values[:-2], box=tuple(values[-2]), pixels=values[-1]) for values in found]
+        return [Issue(*(tuple(v) if isinstance(v, list) else v for v in values)) for values in found]  # the box
 
     def done(self) -> dict[str, str]:
         """Images judged so far: id and hash of the mask."""
