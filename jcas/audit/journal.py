@@ -94,8 +94,7 @@ class Journal:
         """The issues of one of the ``lines``, from the disk."""
         with self._journal.open("rb") as file:
             file.seek(line["at"])
-            found = json.loads(file.readline())["issues"]
-        return [Issue(*(tuple(v) if isinstance(v, list) else v for v in values)) for values in found]  # the box
+            return [_issue(*values) for values in json.loads(file.readline())["issues"]]
 
     def done(self) -> dict[str, str]:
         """Images judged so far: id and hash of the mask."""
@@ -147,6 +146,13 @@ class Journal:
         os.replace(partial, self.out / "issues.csv")
         write_json(self.out / "audit.json", about)
         shutil.rmtree(self.work)
+
+
+def _issue(
+    region: int, kind: str, given: int, suggested: int, probability: float, box: list[int], pixels: int
+) -> Issue:
+    top, left, bottom, right = box
+    return Issue(region, kind, given, suggested, probability, (top, left, bottom, right), pixels)
 
 
 def _row(name: str, issue: Issue, labels: LabelSpace) -> list[Any]:
