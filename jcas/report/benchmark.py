@@ -6,18 +6,21 @@ import base64
 import io
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from jcas.report.charts import Chart, Series, line_chart
+from jcas.report.collect import read_run
 from jcas.report.page import render_page, write_page
+from jcas.report.training import matrix_views
 
 COLOURS = 8
 """Number of line colours that the style sheet defines; later methods get them again, dashed."""
 
-_SUMMARY, _PICTURES = "summary.json", "qualitative.png"
+_SUMMARY, _PICTURES, _GRID = "summary.json", "qualitative.png", "grid.json"
 _LARGEST_SIDE = 16_383  # of a WebP
 
 
@@ -54,6 +57,9 @@ def build_benchmark_report(folder: Path, out: Path, *, title: str = "Benchmark o
             if (chart := _chart(summary, dataset["dataset"], group, colours))
         ],
         "pictures": _picture(folder / _PICTURES),
+        "matrices": _matrices(folder),
+        "seeds": sorted({cell["seed"] for cell in _finished(folder)}),
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "has_paper": any(
             entry["jac"]["mean"]["paper"] is not None
             for dataset in summary["datasets"]
@@ -106,6 +112,27 @@ def _chart(
     title = f"{dataset}, {group['noise']}: mean Jaccard on {summary['settings']['watch']}, %"
     note = "For looking only: it never selects the epoch. Mean over seeds."
     return line_chart(title, lines, x_label="epoch", note=note)
+
+
+def _finished(folder: Path) -> list[dict[str, Any]]:
+    """The cells that have results; none where only the tables of a benchmark were kept."""
+    if not (folder / _GRID).is_file():
+        return []
+    cells = json.loads((folder / _GRID).read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in cells if (folder / "cells" / cell["name"] / "results.json").is_file()]
+
+
+def _matrices(folder: Path) -> list[dict[str, Any]]:
+    """What the first seed of each method has learnt of each noise, beside the truth where it is known."""
+    first: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for cell in sorted(_finished(folder), key=lambda cell: int(cell["seed"])):
+        first.setdefault((cell["dataset"], cell["noise"], cell["method"]), cell)
+    found = []
+    for (dataset, noise, method), cell in first.items():
+        views = [view for view in matrix_views(read_run(folder / "cells" / cell["name"])) if view.learnt]
+        if views:
+            found.append({"name": f"{dataset}, {noise}: {method}", "views": views})
+    return found
 
 
 def _picture(file: Path) -> str | None:

@@ -65,7 +65,7 @@ def build_report(runs: Sequence[Path], out: Path, *, title: str = "Segmentation 
                 "name": name,
                 "run": run,
                 "colour": position % COLOURS,
-                "matrices": _matrices(run),
+                "matrices": matrix_views(run),
                 "charts": _run_charts(run),
             }
             for position, (name, run) in enumerate(zip(names, found, strict=True))
@@ -233,7 +233,8 @@ def _run_charts(run: Run) -> list[Chart]:
     return [chart for chart in charts if chart]
 
 
-def _matrices(run: Run) -> list[MatrixView]:
+def matrix_views(run: Run) -> list[MatrixView]:
+    """T_C and T_A of a run as far as they are known, learnt and true."""
     found = run.transitions
     views = [
         MatrixView(

@@ -243,6 +243,7 @@ def test_report_of_a_benchmark_is_one_page(finished, tmp_path, capsys):
     assert code == 0 and "volmin" in page and NOISE in page
     # One epoch is a dot: three methods under the noise; under none only the upper bound has a clean truth to watch.
     assert page.count('class="dot') == 3 + 1 and "has no clean truth" in page
+    assert "Learnt noise" in page and 'class="heat"' in page and "Seeds: 0, 1." in page
     assert "data:image/webp;base64," in page and "http://" not in page and "https://" not in page
     with pytest.raises(ValueError, match="not a benchmark folder"):
         build_benchmark_report(tmp_path, tmp_path / "none.html")
