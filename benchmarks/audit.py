@@ -1,13 +1,13 @@
 """The label audit beside cleanlab: same probabilities, same masks, one run.
 
     pip install -c constraints.txt -e '.[audit-compare]'     # or an environment of its own: --cleanlab-python
-    python benchmarks/audit.py --docs                        # about 35 minutes on one idle core
+    python benchmarks/audit.py --docs                        # about 50 minutes on one idle core
 
 Accuracy: ACDC with ellipse, symmetric 0.2 and asymmetric 0.3 noise in half of the images, and LIDC with one reader's
 masks judged against the majority of the three others; blood cells with ellipse noise in half of the images are the
 line that no constant of the audit was chosen on. A JCAS run per line gives both sides their probabilities
 (trained on the noisy labels themselves, tiny encoder, CPU). Lines: AUROC and average precision of wrong pixels,
-precision at 100 of the image ranking. Speed: time and peak memory on 1,000 masks, each side in a process of its own.
+precision at 100 of the image ranking. Speed and memory (`audit_cost.py`): 1,000 masks, each side in a process of its own; a whole audit.
 Repair: Jac of the repaired masks. Loop: plain baselines trained on given, repaired and weighted masks, scored on the
 clean test split. Finished parts are kept, so an interrupted benchmark goes on. cleanlab is only compared with, never
 imported by jcas.
@@ -19,30 +19,28 @@ import argparse
 import csv
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from audit_cost import CONFIDENCE, memory, speed
 
 ROOT = Path(__file__).resolve().parents[1]
 NOISES: dict[str, dict[str, float]] = {"ellipse": {}, "symmetric": {"rate": 0.2}, "asymmetric": {"rate": 0.3}}
 LINES = (*NOISES, "lidc4", "wbc")
 MODEL = "jcas"  # gives both sides their probabilities
-PARTS = ("speed", "accuracy", "repair", "loop")
+PARTS = ("speed", "memory", "accuracy", "repair", "loop")
 BAD_READER = 0.5  # LIDC: a mask is bad if its Jac with the others' majority is below this; ACDC: if it got noise
-MASKS, SIDE = 1000, 256
+MASKS = 1000
 RANKED = 100
-CONFIDENCE = 0.9
 ACDC = {"size": (96, 96), "batch_size": 4, "epochs": 10}
 LIDC = {"size": (64, 64), "batch_size": 8, "epochs": 20}
-LOOP_EPOCHS = {"ellipse": 10, "asymmetric": 10, "lidc4": 20, "wbc": 20}
+LOOP_EPOCHS = {"ellipse": 10, "symmetric": 10, "asymmetric": 10, "lidc4": 20, "wbc": 20}
 LOOP_SEEDS = {"lidc4": 3}  # readers differ by little; one seed would say nothing
 TRAINING = {
     "encoder": "tiny",
@@ -318,109 +316,6 @@ def variants(run: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-# --- speed -----------------------------------------------------------------------------------------------------------
-
-
-def write_masks(path: Path, count: int) -> None:
-    """Masks of four classes and their probabilities: discs, with a tenth of the labels moved or flipped."""
-    rng = np.random.default_rng(0)
-    building = path.with_name(f".{path.name}")
-    shutil.rmtree(building, ignore_errors=True)
-    building.mkdir(parents=True)
-    probs = np.lib.format.open_memmap(building / "probs.npy", "w+", np.float32, (count, 4, SIDE, SIDE))
-    labels = np.lib.format.open_memmap(building / "labels.npy", "w+", np.uint8, (count, SIDE, SIDE))
-    rows, columns = np.ogrid[:SIDE, :SIDE]
-    for number in range(count):
-        logits = rng.normal(0, 0.5, (4, SIDE, SIDE)).astype(np.float32)
-        mask = np.zeros((SIDE, SIDE), np.uint8)
-        logits[0] += 1.5
-        for label in (1, 2, 3):
-            centre, radius = rng.uniform(60, SIDE - 60, 2), rng.uniform(15, 40)
-            distance = np.hypot(rows - centre[0], columns - centre[1])
-            logits[label] += 6 / (1 + np.exp((distance - radius) / 2)) - 1
-            moved = np.hypot(rows - centre[0] - rng.normal(0, 2), columns - centre[1])
-            mask[moved < radius] = label
-        flipped = rng.random((SIDE, SIDE)) < 0.05 * (number % 2)
-        mask[flipped] = rng.integers(0, 4, int(flipped.sum()))
-        logits = np.exp(3 * logits - (3 * logits).max(0))
-        probs[number], labels[number] = logits / logits.sum(0), mask
-    probs.flush()
-    labels.flush()
-    building.rename(path)
-
-
-class PeakMemory(threading.Thread):
-    """Highest anonymous memory of this process: file pages of a memory map are nobody's burden."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.peak = 0.0
-        self.running = True
-
-    def run(self) -> None:
-        """Look every 5 ms."""
-        while self.running:
-            text = Path("/proc/self/status").read_text()
-            self.peak = max(self.peak, int(text.split("RssAnon:")[1].split()[0]) / 1024)
-            time.sleep(0.005)
-
-
-def measured_side(side: str, folder: Path) -> dict[str, float]:
-    """Time and memory of one side; called in a process of its own."""
-    if side == "jcas":
-        from jcas.audit.posterior import Conflicts, judge
-        from jcas.audit.regions import find_regions
-        from jcas.audit.streaming import COUNTED_IMAGES
-    else:
-        from cleanlab.segmentation.filter import find_label_issues
-        from cleanlab.segmentation.rank import get_label_quality_scores
-    probs = np.load(folder / "probs.npy", mmap_mode="r")
-    labels = np.load(folder / "labels.npy", mmap_mode="r")
-    watch = PeakMemory()
-    watch.start()
-    time.sleep(0.05)
-    before, clock, spent = watch.peak, time.perf_counter(), time.process_time()
-    if side == "jcas":
-        conflicts = Conflicts()
-        for place in np.unique(np.linspace(0, len(labels) - 1, COUNTED_IMAGES).round().astype(int)):
-            conflicts = conflicts.plus(np.array(probs[place]), np.array(labels[place]))
-        transition, qualities = conflicts.transition(probs.shape[1]), []
-        for number in range(len(labels)):
-            given = np.array(labels[number])
-            judged = judge(np.array(probs[number]), given, transition)
-            find_regions(given, *judged.repaired(given, confidence=CONFIDENCE))
-            qualities.append(judged.quality)
-    else:
-        whole = np.asarray(labels).astype(int)
-        find_label_issues(whole, probs, n_jobs=1, verbose=False)
-        get_label_quality_scores(whole, probs, verbose=False)
-    seconds, processor = time.perf_counter() - clock, time.process_time() - spent
-    watch.running = False
-    watch.join()
-    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {
-        "seconds": seconds,
-        "cpu_seconds": processor,
-        "peak_mb": watch.peak,
-        "added_mb": watch.peak - before,
-        "peak_rss_mb": rss,
-    }
-
-
-def speed(work: Path, python: str, count: int) -> dict[str, Any]:
-    folder = work / f"masks_{count}"
-    if not folder.exists():
-        write_masks(folder, count)
-    rows: dict[str, Any] = {"masks": count, "side": SIDE, "classes": 4}
-    for side, interpreter in (("jcas", sys.executable), ("cleanlab", python)):
-        command = [interpreter, __file__, "--side", side, str(folder)]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        rows[side] = json.loads(done.stdout.splitlines()[-1])
-    rows["times_faster"] = rows["cleanlab"]["seconds"] / rows["jcas"]["seconds"]
-    rows["memory_share"] = rows["jcas"]["peak_mb"] / rows["cleanlab"]["peak_mb"]
-    return rows
-
-
 # --- repair and train again ------------------------------------------------------------------------------------------
 
 
@@ -532,7 +427,17 @@ def markdown(found: dict[str, Any]) -> str:
             removed = 1 - row["wrong_pixels_repaired"] / max(row["wrong_pixels_given"], 1)
             cells = " | ".join("" if value is None else f"{value:.1f}" for value in again)
             lines.append(f"| {line} | {row['jac_given']:.1f} | {row['jac_repaired']:.1f} | {removed:.0%} | {cells} |")
-    return "\n".join([*lines, "", f"Commit {found['commit']}, seed 0, one thread, cleanlab {found['cleanlab']}."])
+    for row in found.get("memory", {}).values():
+        lines += [
+            "",
+            f"A whole audit of {row['images']:,} images of {row['side']} x {row['side']} with flipped labels "
+            f"({row['issues']:,} issues): {row['model_mb']:.0f} MB with the model before, {row['peak_mb']:.0f} MB at "
+            f"the peak (goal: less than 1,000 MB more), {row['cpu_seconds'] / row['images']:.2f} s of a processor "
+            "per image.",
+        ]
+    commits = sorted({row["commit"] for part in PARTS for row in found.get(part, {}).values()})
+    stamp = f"Commit {', '.join(commits)}; seed 0 (lidc4 trained on again: 0, 1, 2), one thread, cleanlab "
+    return "\n".join([*lines, "", f"{stamp}{found['cleanlab']}."])
 
 
 def best(value: float, other: float, digits: int = 4) -> str:
@@ -560,12 +465,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="of every training, to try the benchmark")
     parser.add_argument("--masks", type=int, default=MASKS, help="masks of the speed test")
     parser.add_argument("--docs", action="store_true", help="put the tables into docs/RESULTS.md and docs/results/")
-    parser.add_argument("--side", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--cleanlab-scores", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.side:
-        print(json.dumps(measured_side(options.side[0], Path(options.side[1]))))
-        return
     if options.cleanlab_scores:
         cleanlab_scores(*options.cleanlab_scores)
         return
@@ -595,12 +496,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     if found["settings"] != settings:
         raise SystemExit(f"{results}: of other settings; choose another --work")
     asked = [options.cleanlab_python, "-c", "import cleanlab; print(cleanlab.__version__)"]
-    found |= {"command": "python benchmarks/audit.py --docs", "commit": commit(), "seed": 0}
+    found |= {"command": "python benchmarks/audit.py --docs", "seed": 0}
     found["cleanlab"] = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     clock = time.perf_counter()
 
     def keep(part: str, line: str, rows: dict[str, Any]) -> None:
-        found.setdefault(part, {})[line] = rows
+        found.setdefault(part, {})[line] = rows | {"commit": commit()}
         results.parent.mkdir(parents=True, exist_ok=True)
         partial = results.with_suffix(".new")
         partial.write_text(json.dumps(found, indent=1) + "\n")
@@ -610,8 +511,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     speed_line = f"{options.masks} masks"
     if "speed" in options.parts and speed_line not in found.get("speed", {}):
         keep("speed", speed_line, speed(options.work, options.cleanlab_python, options.masks))
+    if "memory" in options.parts and speed_line not in found.get("memory", {}):
+        keep("memory", speed_line, memory(options.work / "memory", options.masks))
     for line in options.lines:
-        missing = [part for part in options.parts if part != "speed" and line not in found.get(part, {})]
+        missing = [
+            part for part in options.parts if part not in ("speed", "memory") and line not in found.get(part, {})
+        ]
         if not missing:
             continue
         data = prepare(line, options.data, options.work, images=options.images)

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from jcas.core import (
     Affinity,
@@ -37,7 +36,7 @@ from jcas.methods.base import (
     resized_labels,
     summed_over_processes,
 )
-from jcas.methods.witness import ColourWitness, known_classes, thinned
+from jcas.methods.witness import ColourWitness
 from jcas.schema import IGNORE, Batch, Output
 
 
@@ -195,10 +194,6 @@ class JCAS(Method):
         self.witness: ColourWitness | None = None
         if recipe.appearance and recipe.witness:
             self.witness = ColourWitness(_channels(model), num_classes)
-            self.known_counts: Tensor
-            self.known: Tensor
-            self.register_buffer("known_counts", torch.zeros(3, num_classes, dtype=torch.float64))  # both, label, name
-            self.register_buffer("known", torch.zeros(num_classes, dtype=torch.bool))
         if recipe.released_network:
             _freeze_early_layers(model)
 
@@ -280,12 +275,12 @@ class JCAS(Method):
         self.class_counts.zero_()
         self.pair_counts.zero_()
         if self.witness is not None:
-            self.known_counts.zero_()
+            self.witness.start_epoch()
 
     def end_epoch(self, epoch: int) -> None:
         """Turn the epoch's counts into prior and matrices (learned ones take only the prior, and only once)."""
         if self.witness is not None:
-            self.known.copy_(known_classes(*self.known_counts))
+            self.witness.end_epoch()
         if not bool(self.class_counts.sum() > 0):
             return
         if not self.recipe.learned_matrices:
@@ -309,7 +304,7 @@ class JCAS(Method):
         output = self.model(batch.image)
         if int(self.epoch) >= self.first_count:
             self._count(output.logits, batch)
-        heard = self._hear(output.logits, batch) if self.witness is not None else {}
+        lesson = self._taught_witness(output.logits, batch)
         if self.image_objects:
             batch = self._screened(batch, resized(output.logits, batch.noisy.shape[1:]).softmax(1))
         with_pairs = self.uses_pairs
@@ -337,7 +332,10 @@ class JCAS(Method):
             loss = loss + AUXILIARY_WEIGHT * parts["auxiliary_loss"]
         if self.recipe.learned_matrices and not self.warming_up:
             loss = loss + self._matrix_terms(parts)
-        return {"loss": sum(heard.values(), loss), **parts, **heard}
+        if lesson is not None:
+            parts["witness_loss"] = lesson
+            loss = loss + lesson
+        return {"loss": loss, **parts}
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """As always; the witness learns at the rate of the heads."""
@@ -347,35 +345,23 @@ class JCAS(Method):
         groups["matrices"] = [p for p in groups["matrices"] if id(p) not in inside]
         return groups
 
-    def _hear(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Teach the witness: in the warm-up the labels, then what the model has made of them; nothing flows back."""
+    def _taught_witness(self, logits: Tensor, batch: Batch) -> Tensor | None:
+        """The witness's own loss: in the warm-up on the labels, then on what the model has made of them."""
         if self.witness is None or not (self.warming_up or self.image_objects):
-            return {}
-        labels = thinned(_trusted(batch))
-        taught = labels
+            return None
+        labels = taught = _trusted(batch)
         if not self.warming_up:
-            believed = thinned(resized(logits.detach(), batch.noisy.shape[1:])).max(1).indices
+            believed = resized(logits.detach(), labels.shape[1:]).max(1).indices
             taught = torch.where(labels == IGNORE, IGNORE, believed)
-        said = self.witness(thinned(batch.image))
-        with torch.no_grad():
-            classes = torch.arange(self.num_classes, device=labels.device).view(-1, 1)
-            labelled = labels.flatten() == classes
-            named = (said.max(1).indices.flatten() == classes) & (labels.flatten() != IGNORE)
-            counts = torch.stack([(labelled & named).sum(1), labelled.sum(1), named.sum(1)])
-            self.known_counts += summed_over_processes(counts.double())
-        heard = functional.cross_entropy(said, taught, ignore_index=IGNORE, reduction="sum")
-        return {"witness_loss": heard / (taught != IGNORE).sum().clamp_min(1)}
+        return self.witness.lesson(batch.image, labels, taught)
 
     @torch.no_grad()
     def _screened(self, batch: Batch, probs: Tensor) -> Batch:
-        """The batch without the labels that a witness of all classes contradicts; without one, those `unchallenged`."""
+        """The batch without the labels that the witness denies; where none is heard, with those `unchallenged`."""
         labels = _trusted(batch)
-        if self.witness is not None and bool(self.known.all()):
-            named = self.witness(batch.image).max(1).indices
-            kept = torch.where(named == labels, labels, IGNORE)
-        else:
-            kept = unchallenged(labels, repaired(batch.image, labels, probs))
-        return replace(batch, noisy=kept)
+        if self.witness is not None and self.witness.heard:
+            return replace(batch, noisy=self.witness.confirmed(batch.image, labels))
+        return replace(batch, noisy=unchallenged(labels, repaired(batch.image, labels, probs)))
 
     def _pair_loss(self, pairs: Affinity, batch: Batch) -> Tensor:
         noisy = resized_labels(batch.noisy, pairs.spatial)

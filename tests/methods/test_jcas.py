@@ -190,7 +190,7 @@ def test_labels_that_the_image_contradicts_are_set_aside_and_never_replaced():
 
 def test_the_loss_does_not_see_labels_that_were_set_aside():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
-    method.known.copy_(torch.tensor([True, True, False]))  # who does not know all classes is not heard
+    method.witness.known.copy_(torch.tensor([True, True, False]))  # who does not know all classes is not heard
     with torch.no_grad():
         probs = torch.nn.functional.interpolate(method.model(data.image).logits, (64, 64), mode="bilinear").softmax(1)
         kept = unchallenged(data.noisy, repaired(data.image, data.noisy, probs))
@@ -201,7 +201,7 @@ def test_the_loss_does_not_see_labels_that_were_set_aside():
 
 def test_labels_stand_where_a_witness_of_all_classes_names_them():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
-    method.known.fill_(True)
+    method.witness.known.fill_(True)
     with torch.no_grad():
         named = method.witness(data.image).argmax(1)
         probs = torch.nn.functional.interpolate(method.model(data.image).logits, (64, 64), mode="bilinear").softmax(1)
@@ -226,7 +226,7 @@ def test_the_witness_learns_colours_and_cannot_learn_places():
         method(replace(data, noisy=noisy))["witness_loss"].backward()
         optimizer.step()
     method.end_epoch(0)
-    assert method.known.tolist() == [True, True, True]  # nobody labels the third
+    assert method.witness.known.tolist() == [True, True, True]  # nobody labels the third
     assert (method.witness(data.image).argmax(1) == labels).float().mean() > 0.95
 
 
