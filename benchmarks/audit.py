@@ -7,7 +7,8 @@ Accuracy: ACDC with ellipse, symmetric 0.2 and asymmetric 0.3 noise in half of t
 masks judged against the majority of the three others; blood cells with ellipse noise in half of the images are the
 line that no constant of the audit was chosen on. A JCAS run per line gives both sides their probabilities
 (trained on the noisy labels themselves, tiny encoder, CPU). Lines: AUROC and average precision of wrong pixels,
-precision at 100 of the image ranking. Speed and memory (`audit_cost.py`): 1,000 masks, each side in a process of its own; a whole audit.
+precision at 100 of the image ranking. Speed and memory (`audit_cost.py`): 1,000 masks, each side in a process of its
+own; a whole audit.
 Repair: Jac of the repaired masks. Loop: plain baselines trained on given, repaired and weighted masks, scored on the
 clean test split. Finished parts are kept, so an interrupted benchmark goes on. cleanlab is only compared with, never
 imported by jcas.
