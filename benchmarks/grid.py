@@ -46,6 +46,7 @@ PEERS = (
 ABLATIONS = (
     "jcas_no_appearance",
     "jcas_no_witness",
+    "jcas_no_outline_bias",
     "jcas_no_affinity",
     "jcas_no_intra",
     "jcas_no_inter",

@@ -36,6 +36,7 @@ from jcas.methods.base import (
     resized_labels,
     summed_over_processes,
 )
+from jcas.methods.outline_bias import OutlineBias
 from jcas.methods.witness import ColourWitness
 from jcas.schema import IGNORE, Batch, Output
 
@@ -47,6 +48,7 @@ class Recipe:
     feature_dim: int = 64
     appearance: bool = True  # the image may object to labels; not in the paper
     witness: bool = True  # colours may object, too, over all images; with appearance only; not in the paper
+    outline_bias: bool = True  # outlines may turn out too wide; with appearance only; not in the paper
     released_network: bool = False  # feature heads of dilated convolutions, two dilations, frozen parts [3, 10]
     affinity_in_warmup: bool = False  # pairs and DAR before anything is known of the noise [17]
     main_affinity_weight: float = 1.0  # [13]
@@ -146,6 +148,7 @@ class JCAS(Method):
         consistency_weight: float = 0.01,
         appearance: bool | None = None,
         witness: bool | None = None,
+        outline_bias: bool | None = None,
         most_pairs: int | None = None,
         learned_matrices: bool | None = None,
         volume_weight: float | None = None,
@@ -155,6 +158,7 @@ class JCAS(Method):
         overrides: dict[str, Any] = {
             "appearance": appearance,
             "witness": witness,
+            "outline_bias": outline_bias,
             "most_pairs": most_pairs,
             "learned_matrices": learned_matrices,
             "volume_weight": volume_weight,
@@ -194,6 +198,9 @@ class JCAS(Method):
         self.witness: ColourWitness | None = None
         if recipe.appearance and recipe.witness:
             self.witness = ColourWitness(_channels(model), num_classes)
+        self.outlines: OutlineBias | None = None
+        if recipe.appearance and recipe.outline_bias:
+            self.outlines = OutlineBias(num_classes)
         if recipe.released_network:
             _freeze_early_layers(model)
 
@@ -235,8 +242,16 @@ class JCAS(Method):
     @property
     def image_objects(self) -> bool:
         """Whether the labels have turned out to be drawn, so that the image may object to them."""
+        return self.recipe.appearance and not self.warming_up and self._labels_are_drawn
+
+    @property
+    def _labels_are_drawn(self) -> bool:
         total, images = self.log_roughness.tolist()
-        return self.recipe.appearance and not self.warming_up and images > 0 and drawn(total / images)
+        return bool(images > 0 and drawn(total / images))
+
+    @property
+    def _witness_heard(self) -> bool:
+        return self.witness is not None and self.witness.heard
 
     @property
     def uses_pairs(self) -> bool:
@@ -276,11 +291,16 @@ class JCAS(Method):
         self.pair_counts.zero_()
         if self.witness is not None:
             self.witness.start_epoch()
+        if self.outlines is not None:
+            self.outlines.forget()
 
     def end_epoch(self, epoch: int) -> None:
         """Turn the epoch's counts into prior and matrices (learned ones take only the prior, and only once)."""
         if self.witness is not None:
             self.witness.end_epoch()
+        counted = epoch >= self.first_count
+        if self.outlines is not None and counted and self._labels_are_drawn and not self._witness_heard:
+            self.outlines.measure()
         if not bool(self.class_counts.sum() > 0):
             return
         if not self.recipe.learned_matrices:
@@ -304,6 +324,8 @@ class JCAS(Method):
         output = self.model(batch.image)
         if int(self.epoch) >= self.first_count:
             self._count(output.logits, batch)
+            if self.outlines is not None and (self.warming_up or self.image_objects):
+                self.outlines.remember(batch.image, output.logits, _trusted(batch))
         lesson = self._taught_witness(output.logits, batch)
         if self.image_objects:
             batch = self._screened(batch, resized(output.logits, batch.noisy.shape[1:]).softmax(1))
@@ -361,7 +383,11 @@ class JCAS(Method):
         labels = _trusted(batch)
         if self.witness is not None and self.witness.heard:
             return replace(batch, noisy=self.witness.confirmed(batch.image, labels))
-        return replace(batch, noisy=unchallenged(labels, repaired(batch.image, labels, probs)))
+        return replace(batch, noisy=unchallenged(labels, repaired(batch.image, labels, self._unbiased(probs))))
+
+    def _unbiased(self, probs: Tensor) -> Tensor:
+        """Without the labels' habit of too wide outlines, where no witness is heard."""
+        return probs if self.outlines is None or self._witness_heard else self.outlines.unbiased(probs)
 
     def _pair_loss(self, pairs: Affinity, batch: Batch) -> Tensor:
         noisy = resized_labels(batch.noisy, pairs.spatial)
@@ -389,7 +415,7 @@ class JCAS(Method):
     @torch.no_grad()
     def _count(self, logits: Tensor, batch: Batch) -> None:
         """Add this batch's predictions against its labels to the counts, over all processes."""
-        believed = logits.max(1).indices  # argmax takes eight times as long
+        believed = self._unbiased(logits.softmax(1)).max(1).indices  # argmax takes eight times as long
         size = believed.shape[1:]
         weight = None if batch.weight is None else resized_labels(batch.weight, size)
         confusion = confusion_counts(believed, resized_labels(batch.noisy, size), self.num_classes, weight=weight)
@@ -417,7 +443,7 @@ class JCAS(Method):
     def predict(self, images: Tensor) -> Tensor:
         """Softmax of the refined logits, refined again by appearance if the labels were drawn."""
         probs = self._predict(images)
-        return refined_by_appearance(images, probs) if self.image_objects else probs
+        return refined_by_appearance(images, self._unbiased(probs)) if self.image_objects else probs
 
     def validation_loss(self, batch: Batch) -> Tensor:
         """As the training does: labels that the image objects to are left out."""

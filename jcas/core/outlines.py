@@ -1,0 +1,171 @@
+r"""Are outlines drawn too wide, all over a dataset? Counted, class by class, with the image as a weak judge.
+
+A model of labels that are drawn too wide gives pixels outside of an object to it with a probability above one half. An
+image cannot say which pixels; but how *many* of the pixels that the model calls doubtful look like the one class and
+how many like the other can be counted over all images, and corrected for how often looks deceive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from jcas.core.appearance import REACH, local_appearance
+from jcas.core.checks import IGNORE, as_labels
+
+CORE = 1 / 4
+"""Share of the pixels given to a class, the surest ones, that say what it looks like."""
+
+LEAST_SHIFT = 1.0
+"""Pixels by which an outline must be wrong on average: one pixel on it is a mixture and looks like neither class."""
+
+_LARGEST, _BINS = 5.0, 20
+_LEAST_INFORMED = 1 / 4
+_LEAST_CORE = 6
+_LEAST_LENGTH = 200
+
+
+def near_outlines(labels: Tensor, num_classes: int) -> Tensor:  # (B, H, W) -> (B, H, W) of bool
+    """Known pixels with another class not farther away than `REACH`."""
+    known = as_labels(labels, labels.shape, num_classes=num_classes)
+    radius = max(1, round(REACH * float(labels[0].numel()) ** 0.5))
+    given = (known[:, None] == torch.arange(num_classes, device=known.device).view(1, -1, 1, 1)).float()
+    reached = functional.max_pool2d(given, (2 * radius + 1, 1), stride=1, padding=(radius, 0))  # rows, then columns
+    reached = functional.max_pool2d(reached, (1, 2 * radius + 1), stride=1, padding=(0, radius))
+    return (reached.sum(1) > 1) & (known != IGNORE)
+
+
+def core_confidence(probs: Tensor, where: Tensor) -> Tensor:  # (C, pixels), (pixels,) -> (C,)
+    """The least probability of the surest quarter of the pixels given to each class (2 for a class without any)."""
+    sure, named = probs.max(0)
+    least = probs.new_full((len(probs),), 2.0)
+    for index in range(len(probs)):
+        own = sure[(named == index) & where]
+        if len(own):
+            least[index] = own.kthvalue(len(own) - int(CORE * len(own))).values
+    return least
+
+
+def class_cores(probs: Tensor, where: Tensor, least: Tensor) -> Tensor:  # (B, C, H, W) of bool
+    """The pixels given to each class with at least its `core_confidence`."""
+    sure, named = probs.max(1, keepdim=True)
+    numbers = torch.arange(probs.shape[1], device=probs.device).view(1, -1, 1, 1)
+    return (named == numbers) & where[:, None] & (sure >= least.view(1, -1, 1, 1))
+
+
+@dataclass
+class OutlineCounts:
+    """What is counted for each ordered pair of classes (a, b); sums over images, and over processes, add up."""
+
+    votes: Tensor  # (C, C, bins, 2) doubtful pixels by log-ratio: looking like b, like a
+    cores: Tensor  # (C, C, 2, 2) pixels of the core of b, of a: looking like b, like a
+    length: Tensor  # (C, C) neighbours of which one is given to a, the other to b
+
+    @classmethod
+    def none(cls, num_classes: int, device: torch.device) -> OutlineCounts:
+        """Nothing counted yet."""
+        pair = (num_classes, num_classes)
+        shapes = ((*pair, _BINS + 2, 2), (*pair, 2, 2), pair)
+        return cls(*(torch.zeros(shape, dtype=torch.float64, device=device) for shape in shapes))
+
+
+def count_outlines(
+    counts: OutlineCounts,
+    image: Tensor,  # (B, channels, H, W)
+    probs: Tensor,  # (B, C, H, W)
+    where: Tensor,  # (B, H, W) of bool: `near_outlines`
+    cores: Tensor,  # (B, C, H, W) of bool: `class_cores`
+) -> None:
+    r"""Add a batch to the counts.
+
+    A pixel is doubtful between its two likeliest classes a and b. It looks like a if :math:`\ell_a > \ell_b`, with
+    `local_appearance` :math:`\ell` of the cores of the same image; images without both cores are left out.
+    """
+    best = probs.topk(2, 1).indices
+    named = best[:, 0]
+    likely = local_appearance(image, cores.to(image))
+    logarithm = probs.clamp_min(1e-6).log()
+    seen = cores.flatten(2).sum(2) >= _LEAST_CORE  # (B, C)
+    for a in range(probs.shape[1]):
+        for b in range(a):
+            both = (seen[:, a] & seen[:, b]).view(-1, 1, 1)
+            if not bool(both.any()):
+                continue
+            like_a = (likely[:, a] > likely[:, b]).long()
+            doubtful = ((best == a) | (best == b)).all(1) & where & both
+            ratio = (logarithm[:, a] - logarithm[:, b])[doubtful]
+            bins = ((ratio + _LARGEST) * (_BINS / (2 * _LARGEST))).floor().clamp(-1, _BINS).long() + 1
+            counts.votes[a, b] += _counted(bins * 2 + like_a[doubtful], (_BINS + 2) * 2).view(-1, 2)
+            for side, index in enumerate((b, a)):
+                counts.cores[a, b, side] += _counted(like_a[cores[:, index] & both], 2)
+            given = torch.where(((named == a) | (named == b)) & both, named, -1)
+            counts.length[a, b] += _steps(given[:, 1:], given[:, :-1]) + _steps(given[:, :, 1:], given[:, :, :-1])
+
+
+def _steps(first: Tensor, second: Tensor) -> Tensor:
+    return ((first != second) & (first >= 0) & (second >= 0)).sum()
+
+
+def _counted(indices: Tensor, size: int) -> Tensor:
+    return torch.bincount(indices, minlength=size).double()
+
+
+def touch(counts: OutlineCounts, a: int, b: int) -> bool:
+    """Whether two classes have enough of an outline in common to be counted on."""
+    return float(counts.length[a, b]) >= _LEAST_LENGTH
+
+
+def outline_thresholds(counts: OutlineCounts) -> Tensor:  # (C, C), antisymmetric
+    r"""The log-ratio :math:`\tau_{ab}` of a to b above which a doubtful pixel is more often a than not.
+
+    With v = 1 for a pixel that looks like a, and its mean :math:`\alpha` in the core of a and :math:`\beta` in that of
+    b, :math:`(v - \beta) / (\alpha - \beta)` has the mean 1 among pixels of a and 0 among those of b, whatever looks
+    are worth (adjusted counting, Forman 2008). So
+
+    .. math:: \tau_{ab} = \arg\max_t \sum_{i:\, \log p_{ia} / p_{ib} > t}
+              \Bigl( \frac{v_i - \beta}{\alpha - \beta} - \frac12 \Bigr)
+
+    0 where looks say little (:math:`\alpha - \beta < 1/4`), where the classes hardly touch, and where the pixels
+    between 0 and :math:`\tau` are fewer than `LEAST_SHIFT` for each step of the outline.
+    """
+    classes = len(counts.length)
+    found = torch.zeros(classes, classes, dtype=torch.float64)
+    edges = torch.linspace(-_LARGEST, _LARGEST, _BINS + 1, dtype=torch.float64)
+    votes, cores = counts.votes.cpu(), counts.cores.cpu()
+    for a in range(classes):
+        for b in range(a):
+            (like_b_b, like_a_b), (like_b_a, like_a_a) = cores[a, b].tolist()
+            alpha, beta = like_a_a / max(like_b_a + like_a_a, 1), like_a_b / max(like_b_b + like_a_b, 1)
+            pixels = votes[a, b].sum(1)
+            if alpha - beta < _LEAST_INFORMED or not touch(counts, a, b):
+                continue
+            evidence = (votes[a, b, :, 1] - beta * pixels) / (alpha - beta) - pixels / 2
+            above = evidence.flip(0).cumsum(0).flip(0)[1:]  # sum over the bins above each edge
+            best = int(above.argmax())
+            low, high = sorted((best, _BINS // 2))
+            if float(pixels[1:-1][low:high].sum()) >= LEAST_SHIFT * float(counts.length[a, b]):
+                found[a, b] = edges[best]
+    return found - found.T
+
+
+def class_offsets(thresholds: Tensor, counts: OutlineCounts) -> Tensor:  # (C, C) -> (C,)
+    r"""Offsets b of the log-probabilities that move every outline as its threshold says, as well as they can together.
+
+    .. math:: b = \arg\min_b \sum_{a > b} (b_a - b_b + \tau_{ab})^2, \quad \sum_c b_c = 0
+
+    over the pairs of classes that have an outline in common.
+    """
+    classes = len(thresholds)
+    rows, wanted = [torch.ones(classes, dtype=torch.float64)], [0.0]
+    for a in range(classes):
+        for b in range(a):
+            if touch(counts, a, b):
+                row = torch.zeros(classes, dtype=torch.float64)
+                row[a], row[b] = 1.0, -1.0
+                rows.append(row)
+                wanted.append(-float(thresholds[a, b]))
+    solution: Tensor = torch.linalg.pinv(torch.stack(rows)) @ torch.tensor(wanted, dtype=torch.float64)
+    return solution
