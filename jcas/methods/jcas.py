@@ -116,15 +116,16 @@ class JCAS(Method):
     which kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``). A `ColourWitness`
     (``witness``) learns to name classes by colour alone, first from the labels, then from the predictions; if it knows
     all classes (`known_classes`), labels stand where it names them. If not, a label is set aside where image, model and
-    label together (`repaired`) name another class (`unchallenged`). The prediction is refined by appearance, too.
+    label together (`repaired`) name another class (`unchallenged`), and outlines that are too wide all over the dataset
+    are moved (``outline_bias``, `OutlineBias`). The prediction is refined by appearance, too.
     Labels are never replaced: the model cannot talk itself into anything. T_C and T_A are then reported but correct
     nothing, for what they would forgive is what the image objects to, and pairs are left out.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
     released code with its quirks (``released``): docs/PAPER.md lists every difference. ``appearance``, ``witness``,
-    ``most_pairs``, ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override the preset. docs/METHOD.md
-    explains all.
+    ``outline_bias``, ``most_pairs``, ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override it.
+    docs/METHOD.md explains all.
 
     DAR runs on the grid of the features; its correction of the logits is added at the grid of the logits, so that a
     coarse affinity grid does not blur a fine prediction. Memory O(n d): no n x n tensor exists.
