@@ -19,8 +19,11 @@ from jcas.core.checks import IGNORE, as_labels
 CORE = 1 / 4
 """Share of the pixels given to a class, the surest ones, that say what it looks like."""
 
-LEAST_SHIFT = 1.0
-"""Pixels by which an outline must be wrong on average: one pixel on it is a mixture and looks like neither class."""
+LEAST_SHIFT = 0.75
+"""Pixels by which an outline must be wrong on average: one pixel on it is a mixture and looks like neither class.
+
+On cardiac MRI right outlines seem to be wrong by 0.6 pixels at most, ellipses by 0.8 and more.
+"""
 
 _LARGEST, _BINS = 5.0, 20
 _LEAST_INFORMED = 1 / 4

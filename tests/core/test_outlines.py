@@ -118,13 +118,13 @@ def test_counts_and_thresholds_are_the_formula(monkeypatch):
     assert compared >= 2
 
 
-def test_less_than_a_pixel_is_no_evidence():
+def test_a_shift_of_less_than_three_quarters_of_a_pixel_is_no_evidence():
     counts = OutlineCounts.none(2, torch.device("cpu"))
     counts.cores[1, 0] = torch.tensor([[100.0, 0.0], [0.0, 100.0]])
-    counts.votes[1, 0, 11] = torch.tensor([999.0, 0.0])  # log-ratio 0 to 0.5, given to 1, looking like 0
+    counts.votes[1, 0, 11] = torch.tensor([749.0, 0.0])  # log-ratio 0 to 0.5, given to 1, looking like 0
     counts.votes[1, 0, 12] = torch.tensor([0.0, 2000.0])
     counts.length[1, 0] = 1000.0
-    assert LEAST_SHIFT == 1 and outline_thresholds(counts)[1, 0] == 0
+    assert LEAST_SHIFT == 0.75 and outline_thresholds(counts)[1, 0] == 0
     counts.votes[1, 0, 11, 0] += 1
     assert outline_thresholds(counts)[1, 0] == 0.5
 
