@@ -25,8 +25,13 @@ LEAST_SHIFT = 0.75
 On cardiac MRI right outlines seem to be wrong by 0.6 pixels at most, ellipses by 0.8 and more.
 """
 
+MOST_DECEIVED = 0.3
+"""Share of the pixels that a class almost certainly has which may count as another's, or looks are not believed."""
+
 _LARGEST, _BINS = 5.0, 20
-_LEAST_INFORMED = 1 / 4
+_SURE = 2  # bins, of a log-ratio from 4 to 5
+_LEAST_SURE = 0.01
+_LEAST_INFORMED = 1 / 2
 _LEAST_CORE = 6
 _LEAST_LENGTH = 200
 
@@ -131,8 +136,10 @@ def outline_thresholds(counts: OutlineCounts) -> Tensor:  # (C, C), antisymmetri
     .. math:: \tau_{ab} = \arg\max_t \sum_{i:\, \log p_{ia} / p_{ib} > t}
               \Bigl( \frac{v_i - \beta}{\alpha - \beta} - \frac12 \Bigr)
 
-    0 where looks say little (:math:`\alpha - \beta < 1/4`), where the classes hardly touch, and where the pixels
-    between 0 and :math:`\tau` are fewer than `LEAST_SHIFT` for each step of the outline.
+    0 where looks say little (:math:`\alpha - \beta < 1/2`), where the classes hardly touch, where the pixels between 0
+    and :math:`\tau` are fewer than `LEAST_SHIFT` for each step of the outline, and where looks deceive near outlines:
+    before a class loses pixels because they look like the other, those that it almost certainly has (log-ratio from 4
+    to 5) must be counted as its own (`MOST_DECEIVED`).
     """
     classes = len(counts.length)
     found = torch.zeros(classes, classes, dtype=torch.float64)
@@ -149,7 +156,12 @@ def outline_thresholds(counts: OutlineCounts) -> Tensor:  # (C, C), antisymmetri
             above = evidence.flip(0).cumsum(0).flip(0)[1:]  # sum over the bins above each edge
             best = int(above.argmax())
             low, high = sorted((best, _BINS // 2))
-            if float(pixels[1:-1][low:high].sum()) >= LEAST_SHIFT * float(counts.length[a, b]):
+            if float(pixels[1:-1][low:high].sum()) < LEAST_SHIFT * float(counts.length[a, b]):
+                continue
+            sure = slice(-1 - _SURE, -1) if best > _BINS // 2 else slice(1, 1 + _SURE)  # of the class that loses pixels
+            share = float(evidence[sure].sum()) / max(float(pixels[sure].sum()), 1.0) + 0.5  # looking like a
+            deceived = 1 - share if best > _BINS // 2 else share
+            if deceived <= MOST_DECEIVED or float(pixels[sure].sum()) < _LEAST_SURE * float(pixels.sum()):
                 found[a, b] = edges[best]
     return found - found.T
 
