@@ -25,7 +25,7 @@ LEAST_SHIFT = 0.75
 On cardiac MRI right outlines seem to be wrong by 0.6 pixels at most, ellipses by 0.8 and more.
 """
 
-MOST_DECEIVED = 0.3
+MOST_DECEIVED = 0.25
 """Share of the pixels that a class almost certainly has which may count as another's, or looks are not believed."""
 
 _LARGEST, _BINS = 5.0, 20

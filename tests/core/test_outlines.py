@@ -130,7 +130,7 @@ def test_a_shift_of_less_than_three_quarters_of_a_pixel_is_no_evidence():
     assert outline_thresholds(counts)[1, 0] == 0.5
 
 
-@pytest.mark.parametrize(("deceived", "found"), [(290.0, 0.5), (310.0, 0.0)])
+@pytest.mark.parametrize(("deceived", "found"), [(240.0, 0.5), (260.0, 0.0)])
 def test_looks_that_deceive_near_outlines_are_not_believed(deceived, found):
     """The class that would lose pixels has a last thousand of its own; some of them look like the other."""
     counts = OutlineCounts.none(2, torch.device("cpu"))
