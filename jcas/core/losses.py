@@ -111,14 +111,16 @@ def _sampled_pair_loss(
     image_weight = trust.double().sum(1).square()
     total = image_weight.sum()
     used = (image_weight > 0).nonzero().flatten().tolist()
-    # A graph with zero gradient even when no pair is left.
-    loss = (unit.sum() * 0 + pair_transition.sum() * 0).double()
     if not used:
-        return loss.to(unit.dtype)
+        return unit.sum() * 0 + pair_transition.sum() * 0  # a graph with zero gradient even when no pair is left
     side = max(1, int((max_pairs / len(used)) ** 0.5))
+    loss = unit.new_zeros((), dtype=torch.float64)
+    images = unit.unbind()  # once: the gradient of each unit[image] would be as large as that of the batch
     for image in used:
-        rows, columns = _draw(trust[image], 2 * side, generator).view(2, side)
-        cosine = unit[image].index_select(1, rows).t() @ unit[image].index_select(1, columns)
+        drawn = _draw(trust[image], 2 * side, generator)
+        rows, columns = drawn.view(2, side)
+        of_rows, of_columns = images[image].index_select(1, drawn).split(side, 1)
+        cosine = of_rows.t() @ of_columns
         same = labels[image][rows][:, None] == labels[image][columns][None]
         offset = torch.where(same, pair_transition[0, 1], pair_transition[0, 0])
         slope = torch.where(

@@ -301,7 +301,7 @@ class JCAS(Method):
             self.witness.end_epoch()
         counted = epoch >= self.first_count
         if self.outlines is not None and counted and self._labels_are_drawn and not self._witness_heard:
-            self.outlines.measure()
+            self.outlines.measure(self._logits_as_tested)
         if not bool(self.class_counts.sum() > 0):
             return
         if not self.recipe.learned_matrices:
@@ -326,7 +326,7 @@ class JCAS(Method):
         if int(self.epoch) >= self.first_count:
             self._count(output.logits, batch)
             if self.outlines is not None and (self.warming_up or self.image_objects):
-                self.outlines.remember(batch.image, output.logits, _trusted(batch))
+                self.outlines.remember(batch.image, _trusted(batch))
         lesson = self._taught_witness(output.logits, batch)
         if self.image_objects:
             batch = self._screened(batch, resized(output.logits, batch.noisy.shape[1:]).softmax(1))
@@ -385,6 +385,14 @@ class JCAS(Method):
         if self.witness is not None and self.witness.heard:
             return replace(batch, noisy=self.witness.confirmed(batch.image, labels))
         return replace(batch, noisy=unchallenged(labels, repaired(batch.image, labels, self._unbiased(probs))))
+
+    def _logits_as_tested(self, images: Tensor) -> Tensor:
+        """Of the model in evaluation, in the middle of a training."""
+        training = self.model.training
+        self.model.eval()
+        logits: Tensor = self.model(images).logits
+        self.model.train(training)
+        return logits
 
     def _unbiased(self, probs: Tensor) -> Tensor:
         """Without the labels' habit of too wide outlines, where no witness is heard."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -38,49 +39,66 @@ class OutlineBias(nn.Module):
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         self.offset: Tensor
+        self.measured: Tensor
         self.register_buffer("offset", torch.zeros(num_classes))
-        self._seen: list[tuple[Tensor, Tensor, Tensor]] = []  # image, logits, labels
+        self.register_buffer("measured", torch.tensor(False))
+        self._seen: list[tuple[Tensor, Tensor]] = []  # images, labels
 
     def unbiased(self, probs: Tensor) -> Tensor:  # (B, C, H, W) -> (B, C, H, W)
         """Probabilities with the offsets."""
-        if not bool(self.offset.any()):
-            return probs
-        return (probs.clamp_min(1e-9).log() + self.offset.view(1, -1, 1, 1)).softmax(1)
+        return _shifted(probs, self.offset)
 
     def forget(self) -> None:
         """Start an epoch."""
         self._seen.clear()
 
-    def remember(self, image: Tensor, logits: Tensor, labels: Tensor) -> None:
+    def remember(self, image: Tensor, labels: Tensor) -> None:
         """Keep a batch for the end of the epoch; only the last ones are kept."""
-        self._seen.append((image, logits.detach(), labels))
-        while sum(len(images) for images, _, _ in self._seen[1:]) >= _MOST_IMAGES:
+        self._seen.append((image, labels))
+        while sum(len(images) for images, _ in self._seen[1:]) >= _MOST_IMAGES:
             del self._seen[0]
 
     @torch.no_grad()
-    def measure(self) -> None:
-        """The offsets of the images kept, which are forgotten.
+    def measure(self, predict: Callable[[Tensor], Tensor]) -> None:
+        """Move the offsets halfway to those of the images kept, which are forgotten.
 
-        In a few rounds: the surest pixels of a class that is drawn too wide are purer once it is narrower.
+        Halfway, because whether a shift is large enough to be believed may change from epoch to epoch.
+
+        Args:
+            predict: images to logits. Those of a step will not do: batch statistics of a few images and weights that
+                move from batch to batch blur the outlines.
         """
-        kept = [_small(*batch) for batch in self._seen]
+        kept = [_small(image, predict(image), labels) for image, labels in self._seen]
         self.forget()
-        self.offset.zero_()
+        found = self._found(kept)
+        self.offset.copy_((self.offset + found) / 2 if bool(self.measured) else found)
+        self.measured.fill_(True)
+
+    def _found(self, kept: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+        """The offsets of these images, in a few rounds: cores of a class that is drawn too wide become purer."""
+        offset = torch.zeros_like(self.offset)
         for _ in range(_ROUNDS):
-            counts = OutlineCounts.none(len(self.offset), self.offset.device)
+            counts = OutlineCounts.none(len(offset), offset.device)
             if kept:
-                unbiased = [self.unbiased(probs) for _, probs, _ in kept]
+                shifted = [_shifted(probs, offset) for _, probs, _ in kept]
                 least = core_confidence(
-                    torch.cat([probs.movedim(1, 0).flatten(1) for probs in unbiased], 1),
+                    torch.cat([probs.movedim(1, 0).flatten(1) for probs in shifted], 1),
                     torch.cat([near.flatten() for _, _, near in kept]),
                 )
-                for (image, probs, near), now in zip(kept, unbiased, strict=True):
+                for (image, probs, near), now in zip(kept, shifted, strict=True):
                     count_outlines(counts, image, probs, near, class_cores(now, near, least))
             counts = OutlineCounts(*(summed_over_processes(x) for x in (counts.votes, counts.cores, counts.length)))
-            found = class_offsets(outline_thresholds(counts), counts).to(self.offset)
-            if torch.equal(found, self.offset):
+            found = class_offsets(outline_thresholds(counts), counts).to(offset)
+            if torch.equal(found, offset):
                 break
-            self.offset.copy_(found)
+            offset = found
+        return offset
+
+
+def _shifted(probs: Tensor, offset: Tensor) -> Tensor:
+    if not bool(offset.any()):
+        return probs
+    return (probs.clamp_min(1e-9).log() + offset.view(1, -1, 1, 1)).softmax(1)
 
 
 def _small(image: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
