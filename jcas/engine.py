@@ -220,6 +220,7 @@ class Engine(lit.LightningModule):
                     scores.update(self.method.predict(batch.image).max(1).indices.cpu(), batch.clean.cpu(), batch.ids)
             if images:
                 found["val"] = {"loss": loss_sum / images}
+                self.method.end_validation()
             if split == watched and self.dataset.truth_is_clean(split):
                 tables = scores.compute()
                 found["looking_only"] = {

@@ -28,6 +28,13 @@ On cardiac MRI right outlines seem to be wrong by 0.6 pixels at most, ellipses b
 MOST_DECEIVED = 0.25
 """Share of the pixels that a class almost certainly has which may count as another's, or looks are not believed."""
 
+WORTH = 0.4
+"""Probability from which on a pixel is worth giving to a class rather than to the background.
+
+Scores count overlap: another pixel raises the Dice score D of a class if it belongs to it with a probability above
+D / 2 (Lipton et al. 2014), so for good but not perfect masks somewhat below one half.
+"""
+
 _LARGEST, _BINS = 5.0, 20
 _SURE = 2  # bins, of a log-ratio from 4 to 5
 _LEAST_SURE = 0.01
@@ -134,7 +141,9 @@ def outline_thresholds(counts: OutlineCounts) -> Tensor:  # (C, C), antisymmetri
     are worth (adjusted counting, Forman 2008). So
 
     .. math:: \tau_{ab} = \arg\max_t \sum_{i:\, \log p_{ia} / p_{ib} > t}
-              \Bigl( \frac{v_i - \beta}{\alpha - \beta} - \frac12 \Bigr)
+              \Bigl( \frac{v_i - \beta}{\alpha - \beta} - \theta \Bigr)
+
+    with :math:`\theta = 1/2`, or `WORTH` if b is the background (class 0).
 
     0 where looks say little (:math:`\alpha - \beta < 1/2`), where the classes hardly touch, where the pixels between 0
     and :math:`\tau` are fewer than `LEAST_SHIFT` for each step of the outline, and where looks deceive near outlines:
@@ -152,14 +161,15 @@ def outline_thresholds(counts: OutlineCounts) -> Tensor:  # (C, C), antisymmetri
             pixels = votes[a, b].sum(1)
             if alpha - beta < _LEAST_INFORMED or not touch(counts, a, b):
                 continue
-            evidence = (votes[a, b, :, 1] - beta * pixels) / (alpha - beta) - pixels / 2
+            needed = 1 / 2 if b else WORTH
+            evidence = (votes[a, b, :, 1] - beta * pixels) / (alpha - beta) - needed * pixels
             above = evidence.flip(0).cumsum(0).flip(0)[1:]  # sum over the bins above each edge
             best = int(above.argmax())
             low, high = sorted((best, _BINS // 2))
             if float(pixels[1:-1][low:high].sum()) < LEAST_SHIFT * float(counts.length[a, b]):
                 continue
             sure = slice(-1 - _SURE, -1) if best > _BINS // 2 else slice(1, 1 + _SURE)  # of the class that loses pixels
-            share = float(evidence[sure].sum()) / max(float(pixels[sure].sum()), 1.0) + 0.5  # looking like a
+            share = float(evidence[sure].sum()) / max(float(pixels[sure].sum()), 1.0) + needed  # that is a
             deceived = 1 - share if best > _BINS // 2 else share
             if deceived <= MOST_DECEIVED or float(pixels[sure].sum()) < _LEAST_SURE * float(pixels.sum()):
                 found[a, b] = edges[best]
@@ -169,9 +179,10 @@ def outline_thresholds(counts: OutlineCounts) -> Tensor:  # (C, C), antisymmetri
 def class_offsets(thresholds: Tensor, counts: OutlineCounts) -> Tensor:  # (C, C) -> (C,)
     r"""Offsets b of the log-probabilities that move every outline as its threshold says, as well as they can together.
 
-    .. math:: b = \arg\min_b \sum_{a > b} (b_a - b_b + \tau_{ab})^2, \quad \sum_c b_c = 0
+    .. math:: b = \arg\min_b \sum_{a > b} \sqrt{L_{ab}}\, (b_a - b_b + \tau_{ab})^2, \quad \sum_c b_c = 0
 
-    over the pairs of classes that have an outline in common.
+    over the pairs of classes that have an outline in common, of length L: long outlines speak louder, but a class with
+    a short one is not silenced.
     """
     classes = len(thresholds)
     rows, wanted = [torch.ones(classes, dtype=torch.float64)], [0.0]
@@ -180,7 +191,8 @@ def class_offsets(thresholds: Tensor, counts: OutlineCounts) -> Tensor:  # (C, C
             if touch(counts, a, b):
                 row = torch.zeros(classes, dtype=torch.float64)
                 row[a], row[b] = 1.0, -1.0
-                rows.append(row)
-                wanted.append(-float(thresholds[a, b]))
+                loudness = float(counts.length[a, b]) ** (1 / 4)  # squared below
+                rows.append(loudness * row)
+                wanted.append(-loudness * float(thresholds[a, b]))
     solution: Tensor = torch.linalg.pinv(torch.stack(rows)) @ torch.tensor(wanted, dtype=torch.float64)
     return solution

@@ -92,6 +92,9 @@ class Method(nn.Module):
     def end_epoch(self, epoch: int) -> None:
         """Called after each training epoch, on every process."""
 
+    def end_validation(self) -> None:
+        """Called after the validation images of an epoch, which all came by as `validation_loss`, on every process."""
+
     def networks(self) -> list[nn.Module]:
         """The networks that are trained, the one that predicts first."""
         return [self.model]

@@ -292,16 +292,11 @@ class JCAS(Method):
         self.pair_counts.zero_()
         if self.witness is not None:
             self.witness.start_epoch()
-        if self.outlines is not None:
-            self.outlines.forget()
 
     def end_epoch(self, epoch: int) -> None:
         """Turn the epoch's counts into prior and matrices (learned ones take only the prior, and only once)."""
         if self.witness is not None:
             self.witness.end_epoch()
-        counted = epoch >= self.first_count
-        if self.outlines is not None and counted and self._labels_are_drawn and not self._witness_heard:
-            self.outlines.measure(self._logits_as_tested)
         if not bool(self.class_counts.sum() > 0):
             return
         if not self.recipe.learned_matrices:
@@ -325,8 +320,6 @@ class JCAS(Method):
         output = self.model(batch.image)
         if int(self.epoch) >= self.first_count:
             self._count(output.logits, batch)
-            if self.outlines is not None and (self.warming_up or self.image_objects):
-                self.outlines.remember(batch.image, _trusted(batch))
         lesson = self._taught_witness(output.logits, batch)
         if self.image_objects:
             batch = self._screened(batch, resized(output.logits, batch.noisy.shape[1:]).softmax(1))
@@ -385,14 +378,6 @@ class JCAS(Method):
         if self.witness is not None and self.witness.heard:
             return replace(batch, noisy=self.witness.confirmed(batch.image, labels))
         return replace(batch, noisy=unchallenged(labels, repaired(batch.image, labels, self._unbiased(probs))))
-
-    def _logits_as_tested(self, images: Tensor) -> Tensor:
-        """Of the model in evaluation, in the middle of a training."""
-        training = self.model.training
-        self.model.eval()
-        logits: Tensor = self.model(images).logits
-        self.model.train(training)
-        return logits
 
     def _unbiased(self, probs: Tensor) -> Tensor:
         """Without the labels' habit of too wide outlines, where no witness is heard."""
@@ -457,10 +442,25 @@ class JCAS(Method):
     def validation_loss(self, batch: Batch) -> Tensor:
         """As the training does: labels that the image objects to are left out."""
         probs = self._predict(batch.image)
+        if self._counts_outlines:
+            assert self.outlines is not None
+            self.outlines.remember(batch.image, probs, _trusted(batch))
         if self.image_objects:
             batch = self._screened(batch, probs)
             probs = refined_by_appearance(batch.image, probs)
         return corrected_cross_entropy(probs, batch.noisy, self.noise(), weight=batch.weight)
+
+    def end_validation(self) -> None:
+        """See what the validation images say about outlines."""
+        if self._counts_outlines:
+            assert self.outlines is not None
+            self.outlines.measure()
+
+    @property
+    def _counts_outlines(self) -> bool:
+        if self.outlines is None or int(self.epoch) < self.first_count:
+            return False
+        return self._labels_are_drawn and not self._witness_heard
 
     def _predict(self, images: Tensor) -> Tensor:
         """Softmax of the refined logits; without DAR where the warm-up has not trained it."""

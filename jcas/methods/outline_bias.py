@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -21,16 +20,17 @@ from jcas.core.outlines import (
 from jcas.methods.base import resized, resized_labels, summed_over_processes
 
 _MOST_IMAGES = 128
-_ROUNDS = 3
 _MOST_PIXELS = 128 * 128
+_ROUNDS = 3
 
 
 class OutlineBias(nn.Module):
     r"""Offsets b of the classes that turn a model of the labels into one of the images: :math:`p_c e^{b_c} / Z`.
 
     Who draws the muscle around a ventricle as an ellipse draws it too wide in every image, and so does a model of these
-    labels. `jcas.core.outlines` counts over the last images of an epoch which probability a class should need. One
-    number per class and dataset: it cannot follow the noise of one image, and no label is replaced.
+    labels. `jcas.core.outlines` counts over validation images, as they are predicted, which probability a class should
+    need: training images will not do, their labels are learned by heart, and a window of an image is not predicted as
+    the whole is. One number per class and dataset: it cannot follow the noise of one image, and no label is replaced.
 
     Args:
         num_classes: classes, background included.
@@ -39,10 +39,8 @@ class OutlineBias(nn.Module):
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         self.offset: Tensor
-        self.measured: Tensor
         self.register_buffer("offset", torch.zeros(num_classes))
-        self.register_buffer("measured", torch.tensor(False))
-        self._seen: list[tuple[Tensor, Tensor]] = []  # images, labels
+        self.forget()
 
     def unbiased(self, probs: Tensor) -> Tensor:  # (B, C, H, W) -> (B, C, H, W)
         """Probabilities with the offsets."""
@@ -50,29 +48,26 @@ class OutlineBias(nn.Module):
 
     def forget(self) -> None:
         """Start an epoch."""
-        self._seen.clear()
-
-    def remember(self, image: Tensor, labels: Tensor) -> None:
-        """Keep a batch for the end of the epoch; only the last ones are kept."""
-        self._seen.append((image, labels))
-        while sum(len(images) for images, _ in self._seen[1:]) >= _MOST_IMAGES:
-            del self._seen[0]
+        self._seen: list[tuple[Tensor, Tensor, Tensor]] = []  # image, probabilities, where outlines are near
+        self._offered, self._stride = 0, 1
 
     @torch.no_grad()
-    def measure(self, predict: Callable[[Tensor], Tensor]) -> None:
+    def remember(self, image: Tensor, probs: Tensor, labels: Tensor) -> None:
+        """Keep a batch for `measure`; of many batches every second, fourth ... so that all parts of a dataset speak."""
+        if self._offered % self._stride == 0:
+            self._seen.append(_small(image, probs, labels))
+        self._offered += 1
+        if len(self._seen) > 1 and sum(len(images) for images, _, _ in self._seen) > _MOST_IMAGES:
+            self._seen, self._stride = self._seen[::2], 2 * self._stride
+
+    @torch.no_grad()
+    def measure(self) -> None:
         """Move the offsets halfway to those of the images kept, which are forgotten.
 
         Halfway, because whether a shift is large enough to be believed may change from epoch to epoch.
-
-        Args:
-            predict: images to logits. Those of a step will not do: batch statistics of a few images and weights that
-                move from batch to batch blur the outlines.
         """
-        kept = [_small(image, predict(image), labels) for image, labels in self._seen]
+        self.offset.copy_((self.offset + self._found(self._seen)) / 2)
         self.forget()
-        found = self._found(kept)
-        self.offset.copy_((self.offset + found) / 2 if bool(self.measured) else found)
-        self.measured.fill_(True)
 
     def _found(self, kept: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
         """The offsets of these images, in a few rounds: cores of a class that is drawn too wide become purer."""
@@ -101,10 +96,9 @@ def _shifted(probs: Tensor, offset: Tensor) -> Tensor:
     return (probs.clamp_min(1e-9).log() + offset.view(1, -1, 1, 1)).softmax(1)
 
 
-def _small(image: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _small(image: Tensor, probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Image, probabilities and where outlines are near, of at most 128 x 128 pixels."""
     scale = min(1.0, math.sqrt(_MOST_PIXELS / image.shape[2:].numel()))
     size = (max(1, int(image.shape[2] * scale)), max(1, int(image.shape[3] * scale)))
     small = image if scale == 1 else functional.interpolate(image, size, mode="area")
-    near = near_outlines(resized_labels(labels, size), logits.shape[1])
-    return small, resized(logits, size).softmax(1), near
+    return small, resized(probs, size), near_outlines(resized_labels(labels, size), probs.shape[1])

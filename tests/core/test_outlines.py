@@ -9,6 +9,7 @@ from jcas.core.appearance import REACH
 from jcas.core.outlines import (
     CORE,
     LEAST_SHIFT,
+    WORTH,
     OutlineCounts,
     class_cores,
     class_offsets,
@@ -113,7 +114,8 @@ def test_counts_and_thresholds_are_the_formula(monkeypatch):
             assert found[a, b] == 0
             continue
         edges = [-5 + 0.5 * k for k in range(21)]
-        sums = [sum((like - beta) / (alpha - beta) - 0.5 for r, like in seen if r >= t) for t in edges]
+        needed = WORTH if b == 0 else 0.5
+        sums = [sum((like - beta) / (alpha - beta) - needed for r, like in seen if r >= t) for t in edges]
         assert float(found[a, b]) == pytest.approx(edges[max(range(21), key=sums.__getitem__)])
         compared += 1
     assert compared >= 2
@@ -153,3 +155,16 @@ def test_offsets_move_every_outline_by_its_threshold():
     offsets = class_offsets(thresholds - thresholds.T, counts)
     assert offsets[1] - offsets[0] == pytest.approx(-1.5) and offsets[2] - offsets[1] == pytest.approx(0.5)
     assert float(offsets.sum()) == pytest.approx(0, abs=1e-12)
+
+
+def test_outlines_that_disagree_are_heard_by_their_length():
+    counts = OutlineCounts.none(3, torch.device("cpu"))
+    thresholds = torch.zeros(3, 3, dtype=torch.float64)
+    lengths = {(1, 0): 10_000.0, (2, 0): 2500.0, (2, 1): 400.0}
+    for (a, b), length in lengths.items():
+        counts.length[a, b], thresholds[a, b] = length, 1.0  # 1 below 0 and 2 below 1, yet 2 only as far below 0
+    offsets = class_offsets(thresholds - thresholds.T, counts)
+    missed = {(a, b): float(offsets[a] - offsets[b]) + 1.0 for a, b in lengths}
+    forces = {pair: lengths[pair] ** 0.5 * missed[pair] for pair in lengths}  # sums of the gradient at each class
+    assert forces[1, 0] + forces[2, 0] == pytest.approx(0) and forces[1, 0] == pytest.approx(forces[2, 1])
+    assert missed[1, 0] != pytest.approx(0)

@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import torch
 from torch.nn import functional
 
@@ -22,22 +20,22 @@ def jac(found: torch.Tensor, truth: torch.Tensor) -> float:
     return float(((found == 1) & (truth == 1)).sum() / ((found == 1) | (truth == 1)).sum())
 
 
-def model(images: torch.Tensor, logits: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A model that has learned these logits by heart."""
-    known = {image.sum().item(): each for image, each in zip(images, logits, strict=True)}
-    return lambda batch: torch.stack([known[image.sum().item()] for image in batch])
-
-
 def measured(radius: float) -> tuple[OutlineBias, torch.Tensor, torch.Tensor]:
     """The bias of a model that has learned discs ``radius`` too wide, its probabilities, and the truth."""
     image, truth, distance = discs(radius)
-    logits = torch.stack([torch.zeros_like(distance), -distance], 1)  # doubtful over a few pixels on either side
+    probs = learned(distance)
     bias = OutlineBias(2)
-    for part in range(0, len(image), 8):
-        chosen = slice(part, part + 8)
-        bias.remember(image[chosen], (distance[chosen] < 0).long())
-    bias.measure(model(image, logits))
-    return bias, logits.softmax(1), truth
+    for _ in range(4):  # epochs
+        for part in range(0, len(image), 8):
+            chosen = slice(part, part + 8)
+            bias.remember(image[chosen], probs[chosen], (distance[chosen] < 0).long())
+        bias.measure()
+    return bias, probs, truth
+
+
+def learned(distance: torch.Tensor) -> torch.Tensor:
+    """Probabilities of a model of these outlines, doubtful over a few pixels on either side."""
+    return torch.stack([torch.zeros_like(distance), -distance], 1).softmax(1)
 
 
 def test_discs_drawn_too_wide_become_narrower():
@@ -62,31 +60,41 @@ def test_discs_drawn_right_stay():
 def test_images_that_say_nothing_move_nothing():
     bias = OutlineBias(2)
     _, _, distance = discs(3.0)
-    logits = torch.stack([torch.zeros_like(distance), -distance], 1)
     noise = torch.randn(len(distance), 1, 64, 64, generator=torch.Generator().manual_seed(1))
-    bias.remember(noise, (distance < 0).long())
-    bias.measure(model(noise, logits))
+    bias.remember(noise, learned(distance), (distance < 0).long())
+    bias.measure()
     assert not bias.offset.any()
 
 
-def test_only_the_last_images_are_kept_and_large_ones_are_made_small():
+def test_large_images_are_made_small():
     bias = OutlineBias(2)
     image, _, distance = discs(3.0)
-    logits = torch.stack([torch.zeros_like(distance), -distance], 1)
-    labels = (distance < 0).long()
     large = functional.interpolate(image, scale_factor=3, mode="nearest")
-    for _ in range(4):
-        bias.remember(image, labels)  # 192 images, forgotten by the last 144
-    for _ in range(3):
-        bias.remember(large, labels.repeat_interleave(3, 1).repeat_interleave(3, 2))
-    bias.measure(model(large, logits))  # knows no others
+    probs = functional.interpolate(learned(distance), scale_factor=3, mode="bilinear")
+    bias.remember(large, probs, (distance < 0).long().repeat_interleave(3, 1).repeat_interleave(3, 2))
+    assert bias._seen[0][0].shape == (48, 1, 128, 128)
+    bias.measure()
     assert float(bias.offset[0] - bias.offset[1]) > 1
 
 
-def test_offsets_go_halfway_after_the_first_epoch():
-    bias, probs, _ = measured(3.0)
-    first = bias.offset.clone()
-    bias.measure(lambda images: images)  # nothing is kept any more: no evidence
-    assert torch.allclose(bias.offset, first / 2)
-    assert first.any()
-    assert not torch.equal(bias.unbiased(probs), probs)
+def test_of_many_images_those_kept_are_spread_over_all():
+    bias = OutlineBias(2)
+    image, _, distance = discs(3.0, images=4)
+    probs, labels = learned(distance), (distance < 0).long()
+    for number in range(100):
+        bias.remember(image + number, probs, labels)
+    kept = [round(float((images - image).mean())) for images, _, _ in bias._seen]
+    assert kept == list(range(0, 100, 4))
+
+
+def test_offsets_go_halfway_to_what_an_epoch_finds():
+    image, _, distance = discs(3.0)
+    bias = OutlineBias(2)
+    offsets = []
+    for _ in range(2):
+        bias.remember(image, learned(distance), (distance < 0).long())
+        bias.measure()
+        offsets.append(bias.offset.clone())
+    assert offsets[0].any() and torch.allclose(offsets[1], 1.5 * offsets[0])
+    bias.measure()  # nothing was kept: no evidence
+    assert torch.allclose(bias.offset, offsets[1] / 2)
