@@ -117,7 +117,7 @@ class JCAS(Method):
     (``witness``) learns to name classes by colour alone, first from the labels, then from the predictions; if it knows
     all classes (`known_classes`), labels stand where it names them. If not, a label is set aside where image, model and
     label together (`repaired`) name another class (`unchallenged`), and outlines that are too wide all over the dataset
-    are moved (``outline_bias``, `OutlineBias`). The prediction is refined by appearance, too.
+    are moved (``outline_bias``, `OutlineBias`). Witness or appearance have a say in the prediction, too.
     Labels are never replaced: the model cannot talk itself into anything. T_C and T_A are then reported but correct
     nothing, for what they would forgive is what the image objects to, and pairs are left out.
 
@@ -435,9 +435,15 @@ class JCAS(Method):
         return coarse + resized(refined - on_grid, coarse.shape[2:])
 
     def predict(self, images: Tensor) -> Tensor:
-        """Softmax of the refined logits, refined again by appearance if the labels were drawn."""
+        """Softmax of the refined logits; if the labels were drawn, the image is heard at half its strength, too."""
         probs = self._predict(images)
-        return refined_by_appearance(images, self._unbiased(probs)) if self.image_objects else probs
+        return self._with_the_image(images, self._unbiased(probs)) if self.image_objects else probs
+
+    def _with_the_image(self, images: Tensor, probs: Tensor) -> Tensor:
+        """At half its strength, because a prediction has seen the image already."""
+        if self.witness is not None and self.witness.heard:
+            return (probs.clamp_min(1e-9).log() + self.witness(images).log_softmax(1) / 2).softmax(1)
+        return refined_by_appearance(images, probs)
 
     def validation_loss(self, batch: Batch) -> Tensor:
         """As the training does: labels that the image objects to are left out."""
@@ -447,7 +453,7 @@ class JCAS(Method):
             self.outlines.remember(batch.image, probs, _trusted(batch))
         if self.image_objects:
             batch = self._screened(batch, probs)
-            probs = refined_by_appearance(batch.image, probs)
+            probs = self._with_the_image(batch.image, probs)
         return corrected_cross_entropy(probs, batch.noisy, self.noise(), weight=batch.weight)
 
     def end_validation(self) -> None:
