@@ -8,6 +8,9 @@ from torch import Tensor
 from jcas.core.checks import IGNORE, as_labels, check_num_classes, check_weight
 from jcas.core.transition import from_counts, symmetric
 
+CORE = 1 / 4
+"""Share of the pixels given to a class, the surest ones, that speak for it."""
+
 
 def confusion_counts(
     believed: Tensor,  # (B, *spatial) classes that a model believes in
@@ -38,6 +41,17 @@ def confusion_counts(
         trust = weight.flatten(1)[valid].double()
     counts = torch.bincount(cell, weights=trust, minlength=batch * cells)
     return counts.view(batch, num_classes, num_classes).double()
+
+
+def core_confidence(probs: Tensor, where: Tensor) -> Tensor:  # (C, pixels), (pixels,) -> (C,)
+    """The least probability of the surest quarter of the pixels given to each class (2 for a class without any)."""
+    sure, named = probs.max(0)
+    least = probs.new_full((len(probs),), 2.0)
+    for index in range(len(probs)):
+        own = sure[(named == index) & where]
+        if len(own):
+            least[index] = own.kthvalue(len(own) - int(CORE * len(own))).values
+    return least
 
 
 def counted_transition(

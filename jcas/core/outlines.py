@@ -16,9 +16,6 @@ from torch.nn import functional
 from jcas.core.appearance import REACH, local_appearance
 from jcas.core.checks import IGNORE, as_labels
 
-CORE = 1 / 4
-"""Share of the pixels given to a class, the surest ones, that say what it looks like."""
-
 LEAST_SHIFT = 0.75
 """Pixels by which an outline must be wrong on average: one pixel on it is a mixture and looks like neither class.
 
@@ -51,17 +48,6 @@ def near_outlines(labels: Tensor, num_classes: int) -> Tensor:  # (B, H, W) -> (
     reached = functional.max_pool2d(given, (2 * radius + 1, 1), stride=1, padding=(radius, 0))  # rows, then columns
     reached = functional.max_pool2d(reached, (1, 2 * radius + 1), stride=1, padding=(0, radius))
     return (reached.sum(1) > 1) & (known != IGNORE)
-
-
-def core_confidence(probs: Tensor, where: Tensor) -> Tensor:  # (C, pixels), (pixels,) -> (C,)
-    """The least probability of the surest quarter of the pixels given to each class (2 for a class without any)."""
-    sure, named = probs.max(0)
-    least = probs.new_full((len(probs),), 2.0)
-    for index in range(len(probs)):
-        own = sure[(named == index) & where]
-        if len(own):
-            least[index] = own.kthvalue(len(own) - int(CORE * len(own))).values
-    return least
 
 
 def class_cores(probs: Tensor, where: Tensor, least: Tensor) -> Tensor:  # (B, C, H, W) of bool

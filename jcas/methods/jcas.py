@@ -28,6 +28,7 @@ from jcas.core import (
     unchallenged,
     volume,
 )
+from jcas.core.counting import core_confidence
 from jcas.methods.base import (
     AUXILIARY_WEIGHT,
     Method,
@@ -107,10 +108,11 @@ class JCAS(Method):
     T_A (2 x 2), by counting or by gradient.
 
     The first ``warmup`` epochs are the baseline. From the last of them on every epoch counts the model's predictions
-    against the labels (`confusion_counts`); rows normalised (`counted_transition`) that is T_C, its row sums are the
-    prior N, and Theorem 1 gives T_A. ``consistency_weight=0`` lets T_A be counted on its own instead. With
-    ``learned_matrices=True`` (the paper's way) both are learned by gradient beside a volume term of weight
-    ``volume_weight``, and ``consistency_weight`` weighs L_CACR.
+    against the labels (`confusion_counts`): the shares of the classes are the prior N, the labels of the surest quarter
+    of each class (`core_confidence`), rows normalised (`counted_transition`), are T_C, and Theorem 1 gives T_A.
+    ``consistency_weight=0`` lets T_A be counted on its own instead. With ``learned_matrices=True`` (the paper's way)
+    both are learned by gradient beside a volume term of weight ``volume_weight``, and ``consistency_weight`` weighs
+    L_CACR.
 
     No matrix explains labels that were drawn wrongly, and a network learns them like any shape. The warm-up measures
     which kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``). A `ColourWitness`
@@ -185,6 +187,7 @@ class JCAS(Method):
         self.epoch: Tensor
         self.prior: Tensor
         self.class_counts: Tensor
+        self.core_counts: Tensor
         self.pair_counts: Tensor
         self.class_transition: Tensor
         self.pair_transition: Tensor
@@ -192,6 +195,7 @@ class JCAS(Method):
         self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
         self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
         self.register_buffer("class_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
+        self.register_buffer("core_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
         self.register_buffer("pair_counts", torch.zeros(2, 2, dtype=torch.float64))
         self.register_buffer("class_transition", torch.eye(num_classes))  # counted
         self.register_buffer("pair_transition", torch.eye(2))  # counted, or from the counted one by Theorem 1
@@ -289,6 +293,7 @@ class JCAS(Method):
         """Enter the stage of this epoch and start its counts."""
         self.epoch.fill_(epoch)
         self.class_counts.zero_()
+        self.core_counts.zero_()
         self.pair_counts.zero_()
         if self.witness is not None:
             self.witness.start_epoch()
@@ -301,7 +306,8 @@ class JCAS(Method):
             return
         if not self.recipe.learned_matrices:
             self.prior.copy_(self.class_counts.sum(1) / self.class_counts.sum())
-            self.class_transition.copy_(counted_transition(self.class_counts))
+            counts = self.class_counts if self._labels_are_drawn else self.core_counts
+            self.class_transition.copy_(counted_transition(counts))
             if self.consistency_weight:
                 self.pair_transition.copy_(class_to_affinity(self.class_transition, self.prior))
             else:
@@ -409,11 +415,17 @@ class JCAS(Method):
     @torch.no_grad()
     def _count(self, logits: Tensor, batch: Batch) -> None:
         """Add this batch's predictions against its labels to the counts, over all processes."""
-        believed = self._unbiased(logits.softmax(1)).max(1).indices  # argmax takes eight times as long
+        probs = self._unbiased(logits.softmax(1))
+        sure, believed = probs.max(1)  # argmax takes eight times as long
         size = believed.shape[1:]
         weight = None if batch.weight is None else resized_labels(batch.weight, size)
-        confusion = confusion_counts(believed, resized_labels(batch.noisy, size), self.num_classes, weight=weight)
+        labels = resized_labels(batch.noisy, size)
+        confusion = confusion_counts(believed, labels, self.num_classes, weight=weight)
         self.class_counts += summed_over_processes(confusion.sum(0))
+        least = core_confidence(probs.movedim(1, 0).flatten(1), (labels != IGNORE).flatten())
+        labels = torch.where(sure >= least[believed], labels, IGNORE)
+        of_cores = confusion_counts(believed, labels, self.num_classes, weight=weight)
+        self.core_counts += summed_over_processes(of_cores.sum(0))
         self.pair_counts += summed_over_processes(pair_counts(confusion))
         if int(self.epoch) == self.first_count and self.recipe.appearance:
             rough = roughness(_trusted(batch), self.num_classes).double().log()

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jcas.core.counting import core_confidence
 from jcas.core.outlines import (
     OutlineCounts,
     class_cores,
     class_offsets,
-    core_confidence,
     count_outlines,
     near_outlines,
     outline_thresholds,

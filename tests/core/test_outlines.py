@@ -6,14 +6,13 @@ import torch
 
 from jcas.core import local_appearance
 from jcas.core.appearance import REACH
+from jcas.core.counting import CORE, core_confidence
 from jcas.core.outlines import (
-    CORE,
     LEAST_SHIFT,
     WORTH,
     OutlineCounts,
     class_cores,
     class_offsets,
-    core_confidence,
     count_outlines,
     near_outlines,
     outline_thresholds,
