@@ -18,9 +18,11 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 from command import jcas
 from documents import ROOT, write_section
+from matrices import HEADER, compared, line
 from prepare import prepare
 
 MAIN = ("upper_bound", "baseline", "volmin", "jcas")
@@ -108,6 +110,17 @@ def write_documents(part: str, work: Path) -> None:
     write_section("docs/RESULTS.md", f"grid {part}", pictured + table)
 
 
+def write_matrices(work: Path) -> None:
+    """Learned against true matrices of the flipped labels of acdc into docs/RESULTS.md."""
+    cells = json.loads((work / "acdc" / "grid.json").read_text(encoding="utf-8"))["cells"]
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for cell in cells:
+        folder = work / "acdc" / "cells" / cell["name"]
+        if cell["noise"] in NOISES["acdc"][1:] and (folder / "results.json").is_file() and (found := compared(folder)):
+            runs.setdefault((cell["noise"], cell["method"]), []).append(found)
+    write_section("docs/RESULTS.md", "matrices", "\n".join([HEADER, *(line(*key, runs[key]) for key in sorted(runs))]))
+
+
 def write_headline() -> None:
     """JCAS beside the baseline, the best other method and true labels, from docs/results/, into README."""
     lines = [
@@ -161,7 +174,9 @@ def main() -> None:
             run_part(part, options.shared, work, (*MAIN, *PEERS, *ABLATIONS), 1, options.jobs)
         if options.docs:
             write_documents(part, work)
-            write_headline()
+    if options.docs:
+        write_matrices(work)
+        write_headline()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from command import jcas
 from documents import ROOT, write_section
+from matrices import HEADER, compared, line
 
 NOISES = {
     "symmetric": ["--set", "rate=0.5"],
@@ -40,12 +41,6 @@ def train(data: Path, out: Path, *flags: str) -> None:
     print(f"done: {out.name}", file=sys.stderr, flush=True)
 
 
-def relative_l1(learned: list[list[float]], true: list[list[float]]) -> float:
-    """Sum of absolute differences over the sum of the true matrix (VolMin's estimation error)."""
-    differences = sum(abs(a - b) for x, y in zip(learned, true, strict=True) for a, b in zip(x, y, strict=True))
-    return differences / sum(map(sum, true))
-
-
 def collect(work: Path) -> dict:
     rows = []
     for noise in ("none", *NOISES):
@@ -57,13 +52,7 @@ def collect(work: Path) -> dict:
             keys = ("version", "commit", "seed", "dice", "jac", "selected_epoch", "last_epoch", "seconds")
             row = {"noise": noise, "method": method, **{key: result[key] for key in keys}}
             row["peak_memory_mb"], row["noise_info"] = result["peak_memory_mb"], result["noise_info"]
-            transition = json.loads((run / "transition.json").read_text())
-            if transition["class_transition"] and transition["true_class_transition"]:
-                learned, true = transition["class_transition"], transition["true_class_transition"]
-                row["transition_error"] = relative_l1(learned, true)
-                row["learned_diagonal"] = [learned[i][i] for i in range(len(learned))]
-                row["true_diagonal"] = [true[i][i] for i in range(len(true))]
-            rows.append(row)
+            rows.append(row | (compared(run) or {}))
     return {"command": "python benchmarks/road.py ../shared/data/acdc", "config": "configs/acdc.yaml", "rows": rows}
 
 
@@ -81,15 +70,10 @@ def markdown(table: dict) -> str:
             f"| {row['dice']['mean']:.1f} | {row['selected_epoch']} | {row['seconds']:.0f} "
             f"| {row['peak_memory_mb']:.0f} |"
         )
-    lines += [
-        "",
-        "| noise | method | true diagonal of T_C | learned diagonal | relative L1 error |",
-        "|---|---|---|---|---|",
-    ]
+    lines += ["", HEADER]
     for row in table["rows"]:
         if "transition_error" in row and row["noise"] in ("symmetric", "asymmetric", "pair_flip"):
-            true, learned = (" ".join(f"{v:.2f}" for v in row[key]) for key in ("true_diagonal", "learned_diagonal"))
-            lines.append(f"| {row['noise']} | {row['method']} | {true} | {learned} | {row['transition_error']:.3f} |")
+            lines.append(line(row["noise"], row["method"], [row]))
     return "\n".join(lines)
 
 
