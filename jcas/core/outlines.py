@@ -25,6 +25,9 @@ On cardiac MRI right outlines seem to be wrong by 0.6 pixels at most, ellipses b
 MOST_DECEIVED = 0.25
 """Share of the pixels that a class almost certainly has which may count as another's, or looks are not believed."""
 
+LEAST_CONTRAST = 1 / 2
+"""What looks must be worth: the difference between the shares of two cores that look like the first."""
+
 WORTH = 0.4
 """Probability from which on a pixel is worth giving to a class rather than to the background.
 
@@ -35,7 +38,6 @@ D / 2 (Lipton et al. 2014), so for good but not perfect masks somewhat below one
 _LARGEST, _BINS = 5.0, 20
 _SURE = 2  # bins, of a log-ratio from 4 to 5
 _LEAST_SURE = 0.01
-_LEAST_INFORMED = 1 / 2
 _LEAST_CORE = 6
 _LEAST_LENGTH = 200
 
@@ -119,6 +121,19 @@ def touch(counts: OutlineCounts, a: int, b: int) -> bool:
     return float(counts.length[a, b]) >= _LEAST_LENGTH
 
 
+def looks(counts: OutlineCounts, a: int, b: int) -> tuple[float, float]:
+    """How often pixels look like a rather than b in the core of a, and in that of b."""
+    (like_b_b, like_a_b), (like_b_a, like_a_a) = counts.cores[a, b].tolist()
+    return like_a_a / max(like_b_a + like_a_a, 1), like_a_b / max(like_b_b + like_a_b, 1)
+
+
+def told_apart(counts: OutlineCounts) -> bool:
+    """Whether looks tell all classes apart that touch."""
+    pairs = ((a, b) for a in range(len(counts.length)) for b in range(a) if touch(counts, a, b))
+    contrasts = (alpha - beta for alpha, beta in (looks(counts, *pair) for pair in pairs))
+    return all(contrast >= LEAST_CONTRAST for contrast in contrasts)
+
+
 def outline_thresholds(counts: OutlineCounts) -> Tensor:  # (C, C), antisymmetric
     r"""The log-ratio :math:`\tau_{ab}` of a to b above which a doubtful pixel is more often a than not.
 
@@ -129,37 +144,42 @@ def outline_thresholds(counts: OutlineCounts) -> Tensor:  # (C, C), antisymmetri
     .. math:: \tau_{ab} = \arg\max_t \sum_{i:\, \log p_{ia} / p_{ib} > t}
               \Bigl( \frac{v_i - \beta}{\alpha - \beta} - \theta \Bigr)
 
-    with :math:`\theta = 1/2`, or `WORTH` if b is the background (class 0).
+    with :math:`\theta = 1/2`. If b is the background (class 0), a gives pixels up only where fewer than `WORTH` of them
+    are its own (:math:`\tau > 0` for this :math:`\theta`).
 
-    0 where looks say little (:math:`\alpha - \beta < 1/2`), where the classes hardly touch, where the pixels between 0
-    and :math:`\tau` are fewer than `LEAST_SHIFT` for each step of the outline, and where looks deceive near outlines:
-    before a class loses pixels because they look like the other, those that it almost certainly has (log-ratio from 4
-    to 5) must be counted as its own (`MOST_DECEIVED`).
+    0 where looks say little (:math:`\alpha - \beta` below `LEAST_CONTRAST`), where the classes hardly touch, where the
+    pixels between 0 and :math:`\tau` are fewer than `LEAST_SHIFT` for each step of the outline, and where looks deceive
+    near outlines: before a class loses pixels because they look like the other, those that it almost certainly has
+    (log-ratio from 4 to 5) must be counted as its own (`MOST_DECEIVED`).
     """
     classes = len(counts.length)
     found = torch.zeros(classes, classes, dtype=torch.float64)
     edges = torch.linspace(-_LARGEST, _LARGEST, _BINS + 1, dtype=torch.float64)
-    votes, cores = counts.votes.cpu(), counts.cores.cpu()
+    votes = counts.votes.cpu()
     for a in range(classes):
         for b in range(a):
-            (like_b_b, like_a_b), (like_b_a, like_a_a) = cores[a, b].tolist()
-            alpha, beta = like_a_a / max(like_b_a + like_a_a, 1), like_a_b / max(like_b_b + like_a_b, 1)
+            alpha, beta = looks(counts, a, b)
             pixels = votes[a, b].sum(1)
-            if alpha - beta < _LEAST_INFORMED or not touch(counts, a, b):
+            if alpha - beta < LEAST_CONTRAST or not touch(counts, a, b):
                 continue
-            needed = 1 / 2 if b else WORTH
-            evidence = (votes[a, b, :, 1] - beta * pixels) / (alpha - beta) - needed * pixels
-            above = evidence.flip(0).cumsum(0).flip(0)[1:]  # sum over the bins above each edge
-            best = int(above.argmax())
+            own = (votes[a, b, :, 1] - beta * pixels) / (alpha - beta)  # pixels of a, by log-ratio
+            best = _best_edge(own - pixels / 2)
+            if best > _BINS // 2 and b == 0:
+                best = max(_BINS // 2, _best_edge(own - WORTH * pixels))
             low, high = sorted((best, _BINS // 2))
             if float(pixels[1:-1][low:high].sum()) < LEAST_SHIFT * float(counts.length[a, b]):
                 continue
             sure = slice(-1 - _SURE, -1) if best > _BINS // 2 else slice(1, 1 + _SURE)  # of the class that loses pixels
-            share = float(evidence[sure].sum()) / max(float(pixels[sure].sum()), 1.0) + needed  # that is a
+            share = float(own[sure].sum()) / max(float(pixels[sure].sum()), 1.0)
             deceived = 1 - share if best > _BINS // 2 else share
             if deceived <= MOST_DECEIVED or float(pixels[sure].sum()) < _LEAST_SURE * float(pixels.sum()):
                 found[a, b] = edges[best]
     return found - found.T
+
+
+def _best_edge(evidence: Tensor) -> int:
+    """The edge with the largest sum over the bins above it."""
+    return int(evidence.flip(0).cumsum(0).flip(0)[1:].argmax())
 
 
 def class_offsets(thresholds: Tensor, counts: OutlineCounts) -> Tensor:  # (C, C) -> (C,)

@@ -452,9 +452,11 @@ class JCAS(Method):
         return self._with_the_image(images, self._unbiased(probs)) if self.image_objects else probs
 
     def _with_the_image(self, images: Tensor, probs: Tensor) -> Tensor:
-        """At half its strength, because a prediction has seen the image already."""
+        """At half its strength, because a prediction has seen the image already; not where looks tell too little."""
         if self.witness is not None and self.witness.heard:
             return (probs.clamp_min(1e-9).log() + self.witness(images).log_softmax(1) / 2).softmax(1)
+        if self.outlines is not None and not bool(self.outlines.telling):
+            return probs
         return refined_by_appearance(images, probs)
 
     def validation_loss(self, batch: Batch) -> Tensor:

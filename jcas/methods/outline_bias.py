@@ -16,6 +16,7 @@ from jcas.core.outlines import (
     count_outlines,
     near_outlines,
     outline_thresholds,
+    told_apart,
 )
 from jcas.methods.base import resized, resized_labels, summed_over_processes
 
@@ -39,7 +40,9 @@ class OutlineBias(nn.Module):
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         self.offset: Tensor
+        self.telling: Tensor  # whether looks tell all classes apart that touch
         self.register_buffer("offset", torch.zeros(num_classes))
+        self.register_buffer("telling", torch.tensor(True))
         self.forget()
 
     def unbiased(self, probs: Tensor) -> Tensor:  # (B, C, H, W) -> (B, C, H, W)
@@ -66,11 +69,16 @@ class OutlineBias(nn.Module):
 
         Halfway, because whether a shift is large enough to be believed may change from epoch to epoch.
         """
-        self.offset.copy_((self.offset + self._found(self._seen)) / 2)
+        found, telling = self._found(self._seen)
+        self.offset.copy_((self.offset + found) / 2)
+        self.telling.fill_(telling)
         self.forget()
 
-    def _found(self, kept: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
-        """The offsets of these images, in a few rounds: cores of a class that is drawn too wide become purer."""
+    def _found(self, kept: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, bool]:
+        """The offsets of these images, and whether looks tell classes apart.
+
+        In a few rounds: the surest pixels of a class that is drawn too wide are purer once it is narrower.
+        """
         offset = torch.zeros_like(self.offset)
         for _ in range(_ROUNDS):
             counts = OutlineCounts.none(len(offset), offset.device)
@@ -87,7 +95,7 @@ class OutlineBias(nn.Module):
             if torch.equal(found, offset):
                 break
             offset = found
-        return offset
+        return offset, told_apart(counts)
 
 
 def _shifted(probs: Tensor, offset: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from jcas.core.outlines import (
     count_outlines,
     near_outlines,
     outline_thresholds,
+    told_apart,
 )
 
 CLASSES = 3
@@ -113,9 +114,15 @@ def test_counts_and_thresholds_are_the_formula(monkeypatch):
             assert found[a, b] == 0
             continue
         edges = [-5 + 0.5 * k for k in range(21)]
-        needed = WORTH if b == 0 else 0.5
-        sums = [sum((like - beta) / (alpha - beta) - needed for r, like in seen if r >= t) for t in edges]
-        assert float(found[a, b]) == pytest.approx(edges[max(range(21), key=sums.__getitem__)])
+
+        def best(needed, seen=seen, alpha=alpha, beta=beta, edges=edges):
+            sums = [sum((like - beta) / (alpha - beta) - needed for r, like in seen if r >= t) for t in edges]
+            return edges[max(range(21), key=sums.__getitem__)]
+
+        wanted = best(0.5)
+        if wanted > 0 and b == 0:
+            wanted = max(0.0, best(WORTH))
+        assert float(found[a, b]) == pytest.approx(wanted)
         compared += 1
     assert compared >= 2
 
@@ -167,3 +174,30 @@ def test_outlines_that_disagree_are_heard_by_their_length():
     forces = {pair: lengths[pair] ** 0.5 * missed[pair] for pair in lengths}  # sums of the gradient at each class
     assert forces[1, 0] + forces[2, 0] == pytest.approx(0) and forces[1, 0] == pytest.approx(forces[2, 1])
     assert missed[1, 0] != pytest.approx(0)
+
+
+def test_a_class_gives_pixels_to_the_background_only_where_few_are_its_own():
+    def found(own_of_ten: float, background: int) -> float:
+        counts = OutlineCounts.none(3, torch.device("cpu"))
+        a, b = 2, background
+        counts.cores[a, b] = torch.tensor([[100.0, 0.0], [0.0, 100.0]])
+        counts.votes[a, b, 11] = 100 * torch.tensor([10 - own_of_ten, own_of_ten])  # log-ratio 0 to 0.5
+        counts.votes[a, b, 12] = torch.tensor([0.0, 2000.0])
+        counts.length[a, b] = 1000.0
+        return float(outline_thresholds(counts)[a, b])
+
+    assert found(3.5, background=0) == 0.5 and found(4.5, background=0) == 0
+    assert found(4.5, background=1) == 0.5 and found(5.5, background=1) == 0
+
+
+def test_looks_must_tell_all_classes_apart_that_touch():
+    counts = OutlineCounts.none(3, torch.device("cpu"))
+    assert told_apart(counts)
+    counts.length[1, 0] = counts.length[2, 1] = 1000.0
+    counts.cores[1, 0] = torch.tensor([[90.0, 10.0], [10.0, 90.0]])
+    counts.cores[2, 1] = torch.tensor([[70.0, 30.0], [10.0, 90.0]])
+    assert told_apart(counts)
+    counts.cores[2, 1, 1] = torch.tensor([30.0, 70.0])
+    assert not told_apart(counts)
+    counts.length[2, 1] = 10.0  # they hardly touch
+    assert told_apart(counts)

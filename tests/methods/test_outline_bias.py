@@ -53,7 +53,7 @@ def test_discs_drawn_too_narrow_become_wider():
 
 def test_discs_drawn_right_stay():
     bias, probs, _ = measured(0.0)
-    assert not bias.offset.any()
+    assert not bias.offset.any() and bias.telling
     assert bias.unbiased(probs) is probs
 
 
@@ -63,7 +63,7 @@ def test_images_that_say_nothing_move_nothing():
     noise = torch.randn(len(distance), 1, 64, 64, generator=torch.Generator().manual_seed(1))
     bias.remember(noise, learned(distance), (distance < 0).long())
     bias.measure()
-    assert not bias.offset.any()
+    assert not bias.offset.any() and not bias.telling
 
 
 def test_large_images_are_made_small():
