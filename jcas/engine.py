@@ -156,7 +156,8 @@ class Engine(lit.LightningModule):
         """Seed this epoch, tell the method, reset the sums."""
         torch.manual_seed((self.config.seed * _SEED_STRIDE + self.current_epoch) * 64 + self.global_rank)
         self.method.start_epoch(self.current_epoch)
-        self._sums, self._batches, self._started = {}, 0, time.perf_counter()
+        self._sums, self._batches = {}, 0
+        self._started, self._started_cpu = time.perf_counter(), time.process_time()
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Loss of one batch; stops with the images' names if it is not finite."""
@@ -191,6 +192,7 @@ class Engine(lit.LightningModule):
         }
         record |= self._validate()
         record["seconds"] = time.perf_counter() - self._started
+        record["cpu_seconds"] = time.process_time() - self._started_cpu
         self.epoch_record = record
         self.log_dict({f"train/{name}": value for name, value in train.items()}, logger=True)
         if "val" in record:
@@ -350,8 +352,11 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
         raise
     if not trainer.is_global_zero:
         return None
-    seconds = sum(line["seconds"] for line in read_metrics(out))
-    about = {"started": started.isoformat(timespec="seconds"), "seconds": seconds}
+    lines = read_metrics(out)
+    about: dict[str, Any] = {"started": started.isoformat(timespec="seconds")}
+    about["seconds"] = sum(line["seconds"] for line in lines)
+    if all("cpu_seconds" in line for line in lines):
+        about["cpu_seconds"] = sum(line["cpu_seconds"] for line in lines)
     results = _finish(engine, writer, out, about)
     results["seconds_with_evaluation"] = time.perf_counter() - clock
     write_json(out / "results.json", results)

@@ -65,7 +65,17 @@ def finished(noisy, tmp_path_factory) -> Path:
 
 def test_run_folder_holds_what_others_rely_on(finished):
     results = json.loads((finished / "results.json").read_text())
-    for key in ("method", "noise", "seed", "dataset", "classes", "selected_epoch", "seconds", "peak_memory_mb"):
+    for key in (
+        "method",
+        "noise",
+        "seed",
+        "dataset",
+        "classes",
+        "selected_epoch",
+        "seconds",
+        "cpu_seconds",
+        "peak_memory_mb",
+    ):
         assert key in results, key
     assert results["method"] == "jcas" and results["noise"] == "symmetric" and results["truth"] == "clean"
     foreground = results["classes"][1:]

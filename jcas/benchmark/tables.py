@@ -98,11 +98,12 @@ def _overview(dataset: Mapping[str, Any]) -> list[str]:
 def _noise_table(dataset: Mapping[str, Any], group: Mapping[str, Any]) -> list[str]:
     columns = _columns(dataset)
     head = ["method", *(f"{name} {_HEADINGS[metric]}" for name, metric in columns)]
-    lines = [_line([*head, "gap recovered", "seeds", "time", "MB"]), _rule(1, len(columns) + 4)]
+    lines = [_line([*head, "gap recovered", "seeds", "time", "CPU", "MB"]), _rule(1, len(columns) + 5)]
     entries = [dataset["upper_bound"]] if dataset["upper_bound"] else []
     for entry in [*entries, *group["methods"]]:
         scores = [_marked(entry[metric][name]) for name, metric in columns]
-        cost = [str(len(entry["seeds"])), readable(entry["seconds"]), f"{entry['peak_memory_mb']:.0f}"]
+        of_processor = "–" if entry["cpu_seconds"] is None else f"{entry['cpu_seconds']:.0f} s"
+        cost = [str(len(entry["seeds"])), readable(entry["seconds"]), of_processor, f"{entry['peak_memory_mb']:.0f}"]
         lines.append(_line([method_name(entry["method"]), *scores, number(entry["gap_recovered"]), *cost]))
     return lines
 
@@ -111,7 +112,8 @@ def _notes(dataset: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{dataset['split'].capitalize()} split, percent, mean ± standard deviation over seeds; **best** and "
         "<u>second</u> of each column (without the upper bound, which trains on true labels). Gap recovered: "
-        "(Jac − baseline) / (upper bound − baseline). Time of training and peak memory are those of one cell.",
+        "(Jac − baseline) / (upper bound − baseline). Time of training, processor time (not lengthened by other work "
+        "on the machine; – if not measured) and peak memory are those of one cell.",
     ]
     if _has_paper(dataset):
         lines += ["", "In brackets: Table 1 of the paper, whose epoch was the best on the test split; ours never is."]

@@ -46,6 +46,8 @@ def write_benchmark(
                 "truth": "clean", "jac": jac, "dice": {key: value + 5 for key, value in jac.items()},
                 "selected_epoch": 2, "seconds": 60.0 + 20 * seed, "peak_memory_mb": 700.0,
             }  # fmt: skip
+            if method == "jcas":
+                results["cpu_seconds"] = 41.0 + 10 * seed  # runs of older versions did not measure it
             folder = out / "cells" / name
             folder.mkdir(parents=True)
             (folder / "results.json").write_text(json.dumps(results))
@@ -107,11 +109,11 @@ def test_best_and_second_are_marked(values, expected):
 def test_markdown_shows_means_marks_and_gap(summary):
     text = markdown(summary)
     cells = row_of(text, "jcas")
-    # shaft Dice, shaft Jac, wrist ..., clasper ..., mean Dice, mean Jac, gap, seeds, time, MB; sd of (55, 65) = 7.07
+    # shaft Dice, shaft Jac, wrist ..., clasper ..., mean Dice, mean Jac, gap, seeds, time, CPU, MB; sd of (55, 65) = 7.07
     assert cells[8] == "**60.00 ± 7.07** (58.45)" and cells[2] == "**70.00 ± 7.07** (75.38)"
-    assert cells[9].startswith("0.60 ± 0.28") and cells[10:] == ["2", "1 min", "700"]
+    assert cells[9].startswith("0.60 ± 0.28") and cells[10:] == ["2", "1 min", "46 s", "700"]
     assert row_of(text, "volmin")[8].startswith("<u>53.00 ± 1.41</u>")
-    assert row_of(text, "baseline")[8] == "45.00 ± 7.07 (45.95)"
+    assert row_of(text, "baseline")[8] == "45.00 ± 7.07 (45.95)" and row_of(text, "baseline")[12] == "–"
     upper = row_of(text, "upper bound")
     assert upper[8] == "70.00 ± 7.07 (63.65)", "the upper bound is no competitor: no mark"
 
