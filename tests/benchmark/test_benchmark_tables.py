@@ -109,7 +109,7 @@ def test_best_and_second_are_marked(values, expected):
 def test_markdown_shows_means_marks_and_gap(summary):
     text = markdown(summary)
     cells = row_of(text, "jcas")
-    # shaft Dice, shaft Jac, wrist ..., clasper ..., mean Dice, mean Jac, gap, seeds, time, CPU, MB; sd of (55, 65) = 7.07
+    # shaft Dice, shaft Jac, wrist, clasper, mean Dice, mean Jac, gap, seeds, time, CPU, MB; sd of (55, 65) = 7.07
     assert cells[8] == "**60.00 ± 7.07** (58.45)" and cells[2] == "**70.00 ± 7.07** (75.38)"
     assert cells[9].startswith("0.60 ± 0.28") and cells[10:] == ["2", "1 min", "46 s", "700"]
     assert row_of(text, "volmin")[8].startswith("<u>53.00 ± 1.41</u>")
