@@ -35,7 +35,7 @@ from torch.utils.data import DataLoader
 from jcas.config import Config
 from jcas.data import Dataset, Preparation, check, evaluation_loader, open_dataset, training_loader
 from jcas.gallery import write_gallery, write_masks
-from jcas.inference import score
+from jcas.inference import score, segment
 from jcas.methods import Method
 from jcas.methods.base import summed_over_processes
 from jcas.metrics import SegmentationScores
@@ -215,11 +215,13 @@ class Engine(lit.LightningModule):
             loss_sum, images = 0.0, 0
             for batch in self._kept_batches(split):
                 batch = batch.to(self.device)
+                probs = segment(self.method, batch.image, self.config)  # as in the test
                 if split == "val":
-                    loss_sum += float(self.method.validation_loss(batch)) * len(batch.ids)
+                    loss_sum += float(self.method.validation_loss(batch, probs)) * len(batch.ids)
                     images += len(batch.ids)
                 if batch.clean is not None:
-                    scores.update(self.method.predict(batch.image).max(1).indices.cpu(), batch.clean.cpu(), batch.ids)
+                    believed = self.method.finish(batch.image, probs).max(1).indices
+                    scores.update(believed.cpu(), batch.clean.cpu(), batch.ids)
             if images:
                 found["val"] = {"loss": loss_sum / images}
                 self.method.end_validation()

@@ -26,25 +26,31 @@ SMALLEST = 32
 WINDOW, OVERLAP = (512, 512), 0.25
 
 
+def segment(method: Method, images: Tensor, config: Config) -> Tensor:  # (B, channels, H, W) -> (B, C, H, W)
+    """Probabilities by the network. With ``crop``, and for large images, windows slide and overlaps are blended."""
+    size = images.shape[2:]
+    window = config.crop or (WINDOW if max(size) > LARGEST_WHOLE else None)
+    if window is None or all(side <= limit for side, limit in zip(size, window, strict=True)):
+        return method.segment(images)
+    probs = sliding_window_inference(images, window, 4, method.segment, overlap=OVERLAP, mode="gaussian")
+    assert isinstance(probs, Tensor)
+    return probs
+
+
 @torch.inference_mode()
 def probabilities(method: Method, image: Tensor, config: Config) -> Tensor:  # (channels, H, W) -> (C, H, W)
     """Clean-class probabilities of one image at its own size, prepared as in training.
 
-    With ``size`` the image is resized and the result resized back. With ``crop``, and for very large images, windows
-    slide over the image and their overlaps are blended.
+    With ``size`` the image is resized and the result resized back; see `segment` for windows. A method finishes the
+    whole image, not its windows.
     """
     device = next(method.parameters()).device
     prepared = image if config.size is None else resize_image(image, config.size)
-    window = config.crop or (WINDOW if max(prepared.shape[1:]) > LARGEST_WHOLE else None)
     # Networks need a few pixels: smaller images get a border of their own edge, which is cut off again.
     missing = [max(0, SMALLEST - side) for side in prepared.shape[1:]]
     padded = functional.pad(prepared[None], (0, missing[1], 0, missing[0]), mode="replicate")
     batch = padded.to(device)
-    if window is not None and any(side > limit for side, limit in zip(prepared.shape[1:], window, strict=True)):
-        probs = sliding_window_inference(batch, window, 4, method.predict, overlap=OVERLAP, mode="gaussian")
-        assert isinstance(probs, Tensor)
-    else:
-        probs = method.predict(batch)
+    probs = method.finish(batch, segment(method, batch, config))
     probs = probs[:, :, : prepared.shape[1], : prepared.shape[2]]
     if probs.shape[2:] != image.shape[1:]:
         probs = functional.interpolate(probs, size=tuple(image.shape[1:]), mode="bilinear", align_corners=False)

@@ -75,14 +75,14 @@ def test_probabilities_sum_to_one_at_the_size_of_the_images(name):
 def test_loss_falls_and_labels_are_learnt_on_two_images(name):
     method, batch = build(name), two_images()
     optimizer = torch.optim.AdamW(method.parameters(), lr=3e-3)
-    before = method.eval().validation_loss(batch).item()
+    before = method.eval().validation_loss(batch, method.segment(batch.image)).item()
     for step in range(80):
         method.train().start_epoch(0 if step < 10 else 5)
         optimizer.zero_grad()
         method(batch)["loss"].backward()
         optimizer.step()
         if step % 10 == 9 and step > 10:  # some steps in every stage, then no more than needed
-            after = method.eval().validation_loss(batch).item()
+            after = method.eval().validation_loss(batch, method.segment(batch.image)).item()
             right = (method.predict(batch.image).argmax(1) == batch.noisy).float().mean()
             if after < 0.6 * before and right > 0.9:
                 return

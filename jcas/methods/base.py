@@ -65,9 +65,17 @@ class Method(nn.Module):
         """Scalar ``loss`` to minimise, and its parts under their own names."""
         raise NotImplementedError
 
+    def segment(self, images: Tensor) -> Tensor:  # (B, channels, H, W) -> (B, C, H, W)
+        """Probabilities by the network at the size of the images, which may be windows of larger ones."""
+        return resized(self.model(images).logits, images.shape[2:]).softmax(1)
+
+    def finish(self, images: Tensor, probs: Tensor) -> Tensor:  # (B, channels, H, W), (B, C, H, W) -> (B, C, H, W)
+        """What a method does to the probabilities of whole images, once they have been put together."""
+        return probs
+
     def predict(self, images: Tensor) -> Tensor:  # (B, channels, H, W) -> (B, C, H, W)
         """Probabilities of the clean classes at the size of the images."""
-        return resized(self.model(images).logits, images.shape[2:]).softmax(1)
+        return self.finish(images, self.segment(images))
 
     def noise(self) -> Tensor:  # (C, C)
         """The class transition matrix that the method believes in now; the identity if it believes the labels."""
@@ -77,9 +85,15 @@ class Method(nn.Module):
         """What ``transition.json`` shows: any of ``class_transition``, ``affinity_transition``, ``prior``."""
         return {}
 
-    def validation_loss(self, batch: Batch) -> Tensor:
-        """Cross-entropy of the noisy labels under the prediction carried through the noise: selects the epoch."""
-        return corrected_cross_entropy(self.predict(batch.image), batch.noisy, self.noise(), weight=batch.weight)
+    def validation_loss(self, batch: Batch, probs: Tensor) -> Tensor:
+        """Cross-entropy of the noisy labels under the prediction carried through the noise: selects the epoch.
+
+        Args:
+            batch: whole images.
+            probs: what `segment` makes of them, as in a test: window by window if the run has windows.
+        """
+        probs = self.finish(batch.image, probs)
+        return corrected_cross_entropy(probs, batch.noisy, self.noise(), weight=batch.weight)
 
     @property
     def selectable(self) -> bool:
@@ -175,3 +189,9 @@ def summed_over_processes(tensor: Tensor) -> Tensor:
         tensor = tensor.clone()
         torch.distributed.all_reduce(tensor)
     return tensor
+
+
+def mean_over_processes(tensor: Tensor) -> Tensor:
+    """The mean of a tensor over all training processes (itself when there is one)."""
+    total = summed_over_processes(tensor)
+    return total if total is tensor else total / torch.distributed.get_world_size()

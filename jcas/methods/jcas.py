@@ -119,7 +119,8 @@ class JCAS(Method):
     (``witness``) learns to name classes by colour alone, first from the labels, then from the predictions; if it knows
     all classes (`known_classes`), labels stand where it names them. If not, a label is set aside where image, model and
     label together (`repaired`) name another class (`unchallenged`), and outlines that are too wide all over the dataset
-    are moved (``outline_bias``, `OutlineBias`). Witness or appearance have a say in the prediction, too.
+    are moved (``outline_bias``, `OutlineBias`). Witness or appearance have a say in the prediction, too; appearance
+    also if labels were flipped, wherever looks tell touching classes apart.
     Labels are never replaced: the model cannot talk itself into anything. T_C and T_A are then reported but correct
     nothing, for what they would forgive is what the image objects to, and pairs are left out.
 
@@ -195,7 +196,8 @@ class JCAS(Method):
         self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
         self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
         self.register_buffer("class_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
-        self.register_buffer("core_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
+        of_cores = torch.zeros(num_classes, num_classes, dtype=torch.float64)
+        self.register_buffer("core_counts", of_cores, persistent=False)  # zeros whenever something is saved
         self.register_buffer("pair_counts", torch.zeros(2, 2, dtype=torch.float64))
         self.register_buffer("class_transition", torch.eye(num_classes))  # counted
         self.register_buffer("pair_transition", torch.eye(2))  # counted, or from the counted one by Theorem 1
@@ -204,7 +206,7 @@ class JCAS(Method):
         if recipe.appearance and recipe.witness:
             self.witness = ColourWitness(_channels(model), num_classes)
         self.outlines: OutlineBias | None = None
-        if recipe.appearance and recipe.outline_bias:
+        if recipe.appearance:
             self.outlines = OutlineBias(num_classes)
         if recipe.released_network:
             _freeze_early_layers(model)
@@ -297,6 +299,8 @@ class JCAS(Method):
         self.pair_counts.zero_()
         if self.witness is not None:
             self.witness.start_epoch()
+        if self.outlines is not None:
+            self.outlines.forget()
 
     def end_epoch(self, epoch: int) -> None:
         """Turn the epoch's counts into prior and matrices (learned ones take only the prior, and only once)."""
@@ -306,6 +310,7 @@ class JCAS(Method):
             return
         if not self.recipe.learned_matrices:
             self.prior.copy_(self.class_counts.sum(1) / self.class_counts.sum())
+            # Where labels are drawn, what is wrong with them is not in the cores.
             counts = self.class_counts if self._labels_are_drawn else self.core_counts
             self.class_transition.copy_(counted_transition(counts))
             if self.consistency_weight:
@@ -387,7 +392,9 @@ class JCAS(Method):
 
     def _unbiased(self, probs: Tensor) -> Tensor:
         """Without the labels' habit of too wide outlines, where no witness is heard."""
-        return probs if self.outlines is None or self._witness_heard else self.outlines.unbiased(probs)
+        if self.outlines is None or not self.recipe.outline_bias or self._witness_heard:
+            return probs
+        return self.outlines.unbiased(probs)
 
     def _pair_loss(self, pairs: Affinity, batch: Batch) -> Tensor:
         noisy = resized_labels(batch.noisy, pairs.spatial)
@@ -419,14 +426,14 @@ class JCAS(Method):
         sure, believed = probs.max(1)  # argmax takes eight times as long
         size = believed.shape[1:]
         weight = None if batch.weight is None else resized_labels(batch.weight, size)
-        labels = resized_labels(batch.noisy, size)
+        labels = resized_labels(_trusted(batch), size)
         confusion = confusion_counts(believed, labels, self.num_classes, weight=weight)
         self.class_counts += summed_over_processes(confusion.sum(0))
         least = core_confidence(probs.movedim(1, 0).flatten(1), (labels != IGNORE).flatten())
         labels = torch.where(sure >= least[believed], labels, IGNORE)
         of_cores = confusion_counts(believed, labels, self.num_classes, weight=weight)
         self.core_counts += summed_over_processes(of_cores.sum(0))
-        self.pair_counts += summed_over_processes(pair_counts(confusion))
+        self.pair_counts += summed_over_processes(pair_counts(of_cores))
         if int(self.epoch) == self.first_count and self.recipe.appearance:
             rough = roughness(_trusted(batch), self.num_classes).double().log()
             self.log_roughness += summed_over_processes(torch.stack([rough.sum(), torch.ones_like(rough).sum()]))
@@ -446,43 +453,50 @@ class JCAS(Method):
             return refined
         return coarse + resized(refined - on_grid, coarse.shape[2:])
 
-    def predict(self, images: Tensor) -> Tensor:
-        """Softmax of the refined logits; if the labels were drawn, the image is heard at half its strength, too."""
-        probs = self._predict(images)
-        return self._with_the_image(images, self._unbiased(probs)) if self.image_objects else probs
+    def finish(self, images: Tensor, probs: Tensor) -> Tensor:
+        """With what the image has to say: outlines, witness, appearance."""
+        if self.image_objects:
+            probs = self._unbiased(probs)
+        return self._with_the_image(images, probs)
 
     def _with_the_image(self, images: Tensor, probs: Tensor) -> Tensor:
         """At half its strength, because a prediction has seen the image already; not where looks tell too little."""
-        if self.witness is not None and self.witness.heard:
-            return (probs.clamp_min(1e-9).log() + self.witness(images).log_softmax(1) / 2).softmax(1)
-        if self.outlines is not None and not bool(self.outlines.telling):
+        if self.warming_up or self.outlines is None:
             return probs
-        return refined_by_appearance(images, probs)
+        if self.witness is not None and self.image_objects and self.witness.heard:
+            return (probs.clamp_min(1e-9).log() + self.witness(images).log_softmax(1) / 2).softmax(1)
+        return refined_by_appearance(images, probs) if bool(self.outlines.telling) else probs
 
-    def validation_loss(self, batch: Batch) -> Tensor:
-        """As the training does: labels that the image objects to are left out."""
-        probs = self._predict(batch.image)
+    def validation_loss(self, batch: Batch, probs: Tensor) -> Tensor:
+        """As the training does: labels that the image objects to are left out.
+
+        Outlines stay where they are: the labels, drawn too wide, would speak against moving them.
+        """
         if self._counts_outlines:
             assert self.outlines is not None
-            self.outlines.remember(batch.image, probs, _trusted(batch))
+            labels = _trusted(batch)
+            if not self._labels_are_drawn:  # flipped ones show no outlines
+                labels = torch.where(labels == IGNORE, IGNORE, probs.max(1).indices)
+            self.outlines.remember(batch.image, probs, labels)
         if self.image_objects:
             batch = self._screened(batch, probs)
             probs = self._with_the_image(batch.image, probs)
         return corrected_cross_entropy(probs, batch.noisy, self.noise(), weight=batch.weight)
 
     def end_validation(self) -> None:
-        """See what the validation images say about outlines."""
+        """See what the validation images say about outlines, and about looks."""
         if self._counts_outlines:
             assert self.outlines is not None
-            self.outlines.measure()
+            self.outlines.measure(move=self._labels_are_drawn)
 
     @property
     def _counts_outlines(self) -> bool:
+        """Once predictions are counted, where no witness speaks for the image."""
         if self.outlines is None or int(self.epoch) < self.first_count:
             return False
-        return self._labels_are_drawn and not self._witness_heard
+        return not (self._labels_are_drawn and self._witness_heard)
 
-    def _predict(self, images: Tensor) -> Tensor:
+    def segment(self, images: Tensor) -> Tensor:
         """Softmax of the refined logits; without DAR where the warm-up has not trained it."""
         output = self.model(images)
         size = images.shape[2:]

@@ -18,7 +18,7 @@ from jcas.core.outlines import (
     outline_thresholds,
     told_apart,
 )
-from jcas.methods.base import resized, resized_labels, summed_over_processes
+from jcas.methods.base import mean_over_processes, resized, resized_labels
 
 _MOST_IMAGES = 128
 _MOST_PIXELS = 128 * 128
@@ -42,7 +42,7 @@ class OutlineBias(nn.Module):
         self.offset: Tensor
         self.telling: Tensor  # whether looks tell all classes apart that touch
         self.register_buffer("offset", torch.zeros(num_classes))
-        self.register_buffer("telling", torch.tensor(True))
+        self.register_buffer("telling", torch.tensor(False))
         self.forget()
 
     def unbiased(self, probs: Tensor) -> Tensor:  # (B, C, H, W) -> (B, C, H, W)
@@ -50,7 +50,7 @@ class OutlineBias(nn.Module):
         return _shifted(probs, self.offset)
 
     def forget(self) -> None:
-        """Start an epoch."""
+        """Start anew."""
         self._seen: list[tuple[Tensor, Tensor, Tensor]] = []  # image, probabilities, where outlines are near
         self._offered, self._stride = 0, 1
 
@@ -58,44 +58,49 @@ class OutlineBias(nn.Module):
     def remember(self, image: Tensor, probs: Tensor, labels: Tensor) -> None:
         """Keep a batch for `measure`; of many batches every second, fourth ... so that all parts of a dataset speak."""
         if self._offered % self._stride == 0:
-            self._seen.append(_small(image, probs, labels))
+            self._seen.append(_small(image, probs.detach(), labels))
         self._offered += 1
         if len(self._seen) > 1 and sum(len(images) for images, _, _ in self._seen) > _MOST_IMAGES:
             self._seen, self._stride = self._seen[::2], 2 * self._stride
 
     @torch.no_grad()
-    def measure(self) -> None:
-        """Move the offsets halfway to those of the images kept, which are forgotten.
+    def measure(self, *, move: bool = True) -> None:
+        """See whether looks tell classes apart and ``move`` the offsets halfway to those of the images kept.
 
-        Halfway, because whether a shift is large enough to be believed may change from epoch to epoch.
+        Halfway, because whether a shift is large enough to be believed may change from epoch to epoch. Images that show
+        no outline change nothing. What was kept is forgotten.
         """
-        found, telling = self._found(self._seen)
-        self.offset.copy_((self.offset + found) / 2)
-        self.telling.fill_(telling)
+        counts, found = self._counted(_ROUNDS if move else 1)
         self.forget()
+        if not bool((counts.length > 0).any()):
+            return
+        self.telling.fill_(told_apart(counts))
+        if move:
+            self.offset.copy_((self.offset + found) / 2)
 
-    def _found(self, kept: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, bool]:
-        """The offsets of these images, and whether looks tell classes apart.
+    def _counted(self, rounds: int) -> tuple[OutlineCounts, Tensor]:
+        """Counts of the images kept, and the offsets that follow from them.
 
         In a few rounds: the surest pixels of a class that is drawn too wide are purer once it is narrower.
         """
         offset = torch.zeros_like(self.offset)
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             counts = OutlineCounts.none(len(offset), offset.device)
-            if kept:
-                shifted = [_shifted(probs, offset) for _, probs, _ in kept]
+            if self._seen:
+                shifted = [_shifted(probs, offset) for _, probs, _ in self._seen]
                 least = core_confidence(
                     torch.cat([probs.movedim(1, 0).flatten(1) for probs in shifted], 1),
-                    torch.cat([near.flatten() for _, _, near in kept]),
+                    torch.cat([near.flatten() for _, _, near in self._seen]),
                 )
-                for (image, probs, near), now in zip(kept, shifted, strict=True):
+                for (image, probs, near), now in zip(self._seen, shifted, strict=True):
                     count_outlines(counts, image, probs, near, class_cores(now, near, least))
-            counts = OutlineCounts(*(summed_over_processes(x) for x in (counts.votes, counts.cores, counts.length)))
+            # Every process has seen the same images; only their statistics of the training differ a little.
+            counts = OutlineCounts(*(mean_over_processes(x) for x in (counts.votes, counts.cores, counts.length)))
             found = class_offsets(outline_thresholds(counts), counts).to(offset)
             if torch.equal(found, offset):
                 break
             offset = found
-        return offset, told_apart(counts)
+        return counts, offset
 
 
 def _shifted(probs: Tensor, offset: Tensor) -> Tensor:

@@ -64,6 +64,6 @@ class SR(HeadLossMethod):
         sparse = sparsity(sharp.softmax(1), counts > 0, power=self.power)
         return trusted_mean(pixel_cross_entropy(sharp, batch.noisy), counts) + weight * sparse
 
-    def predict(self, images: Tensor) -> Tensor:
+    def segment(self, images: Tensor) -> Tensor:
         """Probabilities of the normalised logits."""
         return self.on_sphere(resized(self.model(images).logits, images.shape[2:])).softmax(1)

@@ -96,5 +96,14 @@ def test_offsets_go_halfway_to_what_an_epoch_finds():
         bias.measure()
         offsets.append(bias.offset.clone())
     assert offsets[0].any() and torch.allclose(offsets[1], 1.5 * offsets[0])
-    bias.measure()  # nothing was kept: no evidence
-    assert torch.allclose(bias.offset, offsets[1] / 2)
+    bias.measure()  # nothing was kept
+    assert torch.equal(bias.offset, offsets[1]) and bias.telling
+
+
+def test_flipped_labels_say_only_whether_looks_tell():
+    image, _, distance = discs(3.0)
+    bias = OutlineBias(2)
+    assert not bias.telling
+    bias.remember(image, learned(distance), (distance < 0).long())
+    bias.measure(move=False)
+    assert bias.telling and not bias.offset.any()
