@@ -39,7 +39,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 def without_seconds(run: Path) -> list[dict]:
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in read_metrics(run)]
+    return [{key: value for key, value in line.items() if not key.endswith("seconds")} for line in read_metrics(run)]
 
 
 def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:

@@ -17,6 +17,7 @@ from jcas.data import open_dataset
 from jcas.data.synthetic import write_dataset
 from jcas.engine import Engine, train
 from jcas.methods import METHODS, Method, method_class, method_options
+from jcas.methods.outline_bias import OutlineBias
 from jcas.models import build_model
 from jcas.run import build_method, read_run
 from jcas.schema import Batch
@@ -38,8 +39,27 @@ def small(data: Path, method: str, **changes) -> Config:
 
 @pytest.mark.parametrize("name", ["adele", "mtcl", "coteaching", "css", "sr"])
 def test_what_a_method_remembers_survives_a_crash(name, noisy, tmp_path, monkeypatch):
-    train(small(noisy, name), tmp_path / "straight", progress=False)
-    cls, at_start = method_class(name), method_class(name).start_epoch
+    crash_and_resume(small(noisy, name), tmp_path, monkeypatch)
+
+
+def test_what_the_image_has_said_survives_a_crash(tmp_path, monkeypatch):
+    """Outlines drawn too wide, windows in training and test: JCAS asks the validation images."""
+    truth = write_dataset(tmp_path / "truth", count=12, size=(64, 80), seed=3, domain="source")
+    parameters = {"ratio": 0.5, "dilate_share": 1.0}
+    wide = corrupt(truth, noise="dilate_erode", parameters=parameters, out=tmp_path / "wide", progress=False)
+    asked = []
+    measure = OutlineBias.measure
+    monkeypatch.setattr(
+        OutlineBias, "measure", lambda self, **how: (asked.append(len(self._seen)), measure(self, **how))
+    )
+    state = crash_and_resume(small(wide, "jcas", crop=[48, 48]), tmp_path, monkeypatch)
+    assert state["log_roughness"][1] > 0 and asked and all(asked)
+
+
+def crash_and_resume(config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
+    """The state that a run ends with, whether or not it was interrupted in its third epoch."""
+    train(config, folder / "straight", progress=False)
+    cls, at_start = method_class(config.method), method_class(config.method).start_epoch
 
     def crash(self: Method, epoch: int) -> None:
         if epoch == 2:
@@ -48,12 +68,13 @@ def test_what_a_method_remembers_survives_a_crash(name, noisy, tmp_path, monkeyp
 
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
         patch.setattr(cls, "start_epoch", crash)
-        train(small(noisy, name), tmp_path / "crashed", progress=False)
-    again = make_config(read_values(tmp_path / "crashed" / "config.yaml"))
-    train(again, tmp_path / "crashed", resume=True, progress=False)
-    straight, crashed = (read_run(tmp_path / run).method.state_dict() for run in ("straight", "crashed"))
+        train(config, folder / "crashed", progress=False)
+    again = make_config(read_values(folder / "crashed" / "config.yaml"))
+    train(again, folder / "crashed", resume=True, progress=False)
+    straight, crashed = (read_run(folder / run).method.state_dict() for run in ("straight", "crashed"))
     assert straight.keys() == crashed.keys()
     assert all(torch.equal(straight[key], crashed[key]) for key in straight)
+    return straight
 
 
 @pytest.mark.parametrize(("name", "network"), [("raunet", "raunet"), ("lwanet", "lwanet"), ("css", "ocrnet")])
