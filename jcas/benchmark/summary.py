@@ -151,8 +151,7 @@ def _entry(rows: Sequence[Row], classes: Sequence[str], paper: Mapping[str, Any]
     gap, deviation = mean_and_deviation([row["gap_recovered"] for row in rows])
     entry["gap_recovered"] = {"mean": gap, "std": deviation, "mark": "", "paper": None}
     entry["seconds"] = mean_and_deviation([row["seconds"] for row in rows])[0]
-    of_processor = [row["cpu_seconds"] for row in rows if row.get("cpu_seconds") is not None]
-    entry["cpu_seconds"] = mean_and_deviation(of_processor)[0] if of_processor else None
+    entry["cpu_seconds"] = mean_and_deviation([row.get("cpu_seconds") for row in rows])[0]
     entry["peak_memory_mb"] = mean_and_deviation([row["peak_memory_mb"] for row in rows])[0]
     return entry
 

@@ -112,8 +112,8 @@ def _notes(dataset: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{dataset['split'].capitalize()} split, percent, mean ± standard deviation over seeds; **best** and "
         "<u>second</u> of each column (without the upper bound, which trains on true labels). Gap recovered: "
-        "(Jac − baseline) / (upper bound − baseline). Time of training, processor time (not lengthened by other work "
-        "on the machine; – if not measured) and peak memory are those of one cell.",
+        "(Jac − baseline) / (upper bound − baseline). Time of training, processor time (which other work on the "
+        "machine lengthens less; – if not measured) and peak memory are those of one cell.",
     ]
     if _has_paper(dataset):
         lines += ["", "In brackets: Table 1 of the paper, whose epoch was the best on the test split; ours never is."]

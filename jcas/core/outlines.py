@@ -127,10 +127,14 @@ def looks(counts: OutlineCounts, a: int, b: int) -> tuple[float, float]:
     return like_a_a / max(like_b_a + like_a_a, 1), like_a_b / max(like_b_b + like_a_b, 1)
 
 
+def touching(counts: OutlineCounts) -> list[tuple[int, int]]:
+    """The pairs of classes that `touch`."""
+    return [(a, b) for a in range(len(counts.length)) for b in range(a) if touch(counts, a, b)]
+
+
 def told_apart(counts: OutlineCounts) -> bool:
     """Whether looks tell all classes apart that touch."""
-    pairs = ((a, b) for a in range(len(counts.length)) for b in range(a) if touch(counts, a, b))
-    contrasts = (alpha - beta for alpha, beta in (looks(counts, *pair) for pair in pairs))
+    contrasts = (alpha - beta for alpha, beta in (looks(counts, a, b) for a, b in touching(counts)))
     return all(contrast >= LEAST_CONTRAST for contrast in contrasts)
 
 
@@ -156,24 +160,23 @@ def outline_thresholds(counts: OutlineCounts) -> Tensor:  # (C, C), antisymmetri
     found = torch.zeros(classes, classes, dtype=torch.float64)
     edges = torch.linspace(-_LARGEST, _LARGEST, _BINS + 1, dtype=torch.float64)
     votes = counts.votes.cpu()
-    for a in range(classes):
-        for b in range(a):
-            alpha, beta = looks(counts, a, b)
-            pixels = votes[a, b].sum(1)
-            if alpha - beta < LEAST_CONTRAST or not touch(counts, a, b):
-                continue
-            own = (votes[a, b, :, 1] - beta * pixels) / (alpha - beta)  # pixels of a, by log-ratio
-            best = _best_edge(own - pixels / 2)
-            if best > _BINS // 2 and b == 0:
-                best = max(_BINS // 2, _best_edge(own - WORTH * pixels))
-            low, high = sorted((best, _BINS // 2))
-            if float(pixels[1:-1][low:high].sum()) < LEAST_SHIFT * float(counts.length[a, b]):
-                continue
-            sure = slice(-1 - _SURE, -1) if best > _BINS // 2 else slice(1, 1 + _SURE)  # of the class that loses pixels
-            share = float(own[sure].sum()) / max(float(pixels[sure].sum()), 1.0)
-            deceived = 1 - share if best > _BINS // 2 else share
-            if deceived <= MOST_DECEIVED or float(pixels[sure].sum()) < _LEAST_SURE * float(pixels.sum()):
-                found[a, b] = edges[best]
+    for a, b in touching(counts):
+        alpha, beta = looks(counts, a, b)
+        pixels = votes[a, b].sum(1)
+        if alpha - beta < LEAST_CONTRAST:
+            continue
+        own = (votes[a, b, :, 1] - beta * pixels) / (alpha - beta)  # pixels of a, by log-ratio
+        best = _best_edge(own - pixels / 2)
+        if best > _BINS // 2 and b == 0:
+            best = max(_BINS // 2, _best_edge(own - WORTH * pixels))
+        low, high = sorted((best, _BINS // 2))
+        if float(pixels[1:-1][low:high].sum()) < LEAST_SHIFT * float(counts.length[a, b]):
+            continue
+        sure = slice(-1 - _SURE, -1) if best > _BINS // 2 else slice(1, 1 + _SURE)  # of the class that loses pixels
+        share = float(own[sure].sum()) / max(float(pixels[sure].sum()), 1.0)
+        deceived = 1 - share if best > _BINS // 2 else share
+        if deceived <= MOST_DECEIVED or float(pixels[sure].sum()) < _LEAST_SURE * float(pixels.sum()):
+            found[a, b] = edges[best]
     return found - found.T
 
 
@@ -192,13 +195,11 @@ def class_offsets(thresholds: Tensor, counts: OutlineCounts) -> Tensor:  # (C, C
     """
     classes = len(thresholds)
     rows, wanted = [torch.ones(classes, dtype=torch.float64)], [0.0]
-    for a in range(classes):
-        for b in range(a):
-            if touch(counts, a, b):
-                row = torch.zeros(classes, dtype=torch.float64)
-                row[a], row[b] = 1.0, -1.0
-                loudness = float(counts.length[a, b]) ** (1 / 4)  # squared below
-                rows.append(loudness * row)
-                wanted.append(-loudness * float(thresholds[a, b]))
+    for a, b in touching(counts):
+        row = torch.zeros(classes, dtype=torch.float64)
+        row[a], row[b] = 1.0, -1.0
+        loudness = float(counts.length[a, b]) ** (1 / 4)  # squared below
+        rows.append(loudness * row)
+        wanted.append(-loudness * float(thresholds[a, b]))
     solution: Tensor = torch.linalg.pinv(torch.stack(rows)) @ torch.tensor(wanted, dtype=torch.float64)
     return solution

@@ -17,6 +17,7 @@ from jcas.core.outlines import (
     near_outlines,
     outline_thresholds,
     told_apart,
+    touching,
 )
 from jcas.methods.base import mean_over_processes, resized, resized_labels
 
@@ -68,11 +69,11 @@ class OutlineBias(nn.Module):
         """See whether looks tell classes apart and ``move`` the offsets halfway to those of the images kept.
 
         Halfway, because whether a shift is large enough to be believed may change from epoch to epoch. Images that show
-        no outline change nothing. What was kept is forgotten.
+        hardly any outline change nothing. What was kept is forgotten.
         """
         counts, found = self._counted(_ROUNDS if move else 1)
         self.forget()
-        if not bool((counts.length > 0).any()):
+        if not touching(counts):
             return
         self.telling.fill_(told_apart(counts))
         if move:
