@@ -123,6 +123,35 @@ def write_matrices(work: Path) -> None:
     write_section("docs/RESULTS.md", "matrices", "\n".join([HEADER, *(line(*key, runs[key]) for key in sorted(runs))]))
 
 
+def write_ablations(work: Path) -> None:
+    """JCAS without each of its parts, beside JCAS with the same seeds, into docs/METHOD.md."""
+    jac: dict[str, dict[tuple[str, str], dict[int, float]]] = {}
+    for part, noise in HEADLINES:
+        if not (work / part / "grid.json").is_file():
+            continue
+        for cell in json.loads((work / part / "grid.json").read_text(encoding="utf-8"))["cells"]:
+            results = work / part / "cells" / cell["name"] / "results.json"
+            if cell["noise"] == noise and cell["method"] in ("jcas", *ABLATIONS) and results.is_file():
+                found = json.loads(results.read_text(encoding="utf-8"))["jac"]["mean"]
+                jac.setdefault(cell["method"], {}).setdefault((part, noise), {})[cell["seed"]] = found
+    columns = [column for column in HEADLINES if any(column in jac.get(name, {}) for name in ABLATIONS)]
+    lines = [
+        "| mean Jac on test images | " + " | ".join(f"{part}, {noise.split(':')[0]}" for part, noise in columns) + " |",
+        "|---|" + "--:|" * len(columns),
+    ]
+    for name in ("jcas", *(name for name in ABLATIONS if name in jac)):
+        shown = []
+        for column in columns:
+            own, whole = jac[name].get(column, {}), jac["jcas"].get(column, {})
+            seeds = sorted(set(own) & set(whole))
+            mean = sum(own[seed] for seed in seeds) / len(seeds) if seeds else 0.0
+            change = mean - sum(whole[seed] for seed in seeds) / len(seeds) if seeds else 0.0
+            every = ", ".join(f"{own[seed]:.1f}" for seed in seeds)
+            shown.append("–" if not seeds else every if name == "jcas" else f"{mean:.1f} ({change:+.1f})")
+        lines.append(f"| `{name}` | " + " | ".join(shown) + " |")
+    write_section("docs/METHOD.md", "ablations", "\n".join(lines))
+
+
 def write_headline() -> None:
     """JCAS beside the baseline, the best other method and true labels, from docs/results/, into README."""
     lines = [
@@ -179,6 +208,7 @@ def main() -> None:
             write_documents(part, work)
     if options.docs:
         write_matrices(work)
+        write_ablations(work)
         write_headline()
 
 

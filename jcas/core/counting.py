@@ -68,14 +68,15 @@ def counted_transition(
     the corrected loss would then never let it be predicted; and a label never seen beside a class would cost -log 0.
 
     A row whose largest entry is not on the diagonal tells of the model, not of the noise: where background is common
-    and its labels often flip, most pixels that a young model takes for a rare class are background. Believed, such a
-    row makes the two classes one and the model never parts them again. It takes as much of S as its diagonal needs to
-    be the largest.
+    and its labels often flip, most pixels that a young model takes for a rare class are background; and where one class
+    flips into the next, the model may have found the one and call it the other. Believed, even in part, such a row
+    makes two classes one, or swaps them, for good. It is replaced by that of S, under which each class is again called
+    what it is labelled most often.
 
     >>> counted_transition(torch.tensor([[600.0, 400.0], [0.0, 0.0]])).numpy().round(3).tolist()
     [[0.6, 0.4], [0.4, 0.6]]
     >>> counted_transition(torch.tensor([[900.0, 100.0], [60.0, 40.0]]), doubt=0.0).numpy().round(3).tolist()
-    [[0.9, 0.1], [0.5, 0.5]]
+    [[0.9, 0.1], [0.145, 0.855]]
     """
     counts = counts.detach().double()
     total = counts.sum()
@@ -84,10 +85,8 @@ def counted_transition(
     rate = min(1 - float(counts.diagonal().sum() / total), 1 - 1 / len(counts))
     uniform = symmetric(len(counts), rate).to(counts)
     transition = from_counts(counts + doubt * total * uniform)
-    lacking = (transition - transition.diagonal()[:, None]).amax(1)  # how far the diagonal is below the largest entry
-    spare = uniform[0, 0] - uniform[0, 1]
-    share = torch.where(lacking > 0, lacking / (lacking + spare).clamp_min(1e-12), 0.0)[:, None]
-    return (1 - share) * transition + share * uniform
+    believed = transition.diagonal() >= transition.amax(1)
+    return torch.where(believed[:, None], transition, uniform)
 
 
 def pair_counts(confusion: Tensor) -> Tensor:  # (B, C, C) -> (2, 2) float64
