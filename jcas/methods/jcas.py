@@ -192,7 +192,7 @@ class JCAS(Method):
         self.pair_counts: Tensor
         self.class_transition: Tensor
         self.pair_transition: Tensor
-        self.log_roughness: Tensor
+        self.roughness: Tensor
         self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
         self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
         self.register_buffer("class_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
@@ -201,7 +201,7 @@ class JCAS(Method):
         self.register_buffer("pair_counts", torch.zeros(2, 2, dtype=torch.float64))
         self.register_buffer("class_transition", torch.eye(num_classes))  # counted
         self.register_buffer("pair_transition", torch.eye(2))  # counted, or from the counted one by Theorem 1
-        self.register_buffer("log_roughness", torch.zeros(2, dtype=torch.float64))  # sum over images, images
+        self.register_buffer("roughness", torch.zeros(2, dtype=torch.float64))  # sum over images, images
         self.witness: ColourWitness | None = None
         if recipe.appearance and recipe.witness:
             self.witness = ColourWitness(_channels(model), num_classes)
@@ -253,7 +253,7 @@ class JCAS(Method):
 
     @property
     def _labels_are_drawn(self) -> bool:
-        total, images = self.log_roughness.tolist()
+        total, images = self.roughness.tolist()
         return bool(images > 0 and drawn(total / images))
 
     @property
@@ -435,8 +435,8 @@ class JCAS(Method):
         self.core_counts += summed_over_processes(of_cores.sum(0))
         self.pair_counts += summed_over_processes(pair_counts(of_cores))
         if int(self.epoch) == self.first_count and self.recipe.appearance:
-            rough = roughness(_trusted(batch), self.num_classes).double().log()
-            self.log_roughness += summed_over_processes(torch.stack([rough.sum(), torch.ones_like(rough).sum()]))
+            rough = roughness(_trusted(batch), self.num_classes).double()
+            self.roughness += summed_over_processes(torch.stack([rough.nansum(), (~rough.isnan()).sum()]))
 
     # --- refinement and prediction -------------------------------------------------------------------------------
 
