@@ -527,7 +527,7 @@ def benchmark(
             names = [name.strip() for text in methods or [] for name in text.split(",") if name.strip()]
             settings = {**(read_values(config) if config else {}), **given}
             grid = plan(out, data, noises=noise or [], methods=names, seeds=seeds, settings=settings, progress=progress)
-        elif noise or methods or config or given:
+        elif noise or methods or config or given or seeds > 1:
             raise ValueError("which datasets? give their folders, or only --out to continue a benchmark")
         else:
             grid = read_grid(out)

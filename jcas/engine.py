@@ -191,6 +191,7 @@ class Engine(lit.LightningModule):
             "transition_diagonal": None if matrix is None else matrix.detach().diagonal().tolist(),
         }
         record |= self._validate()
+        record["findings"] = self.method.findings()
         record["seconds"] = time.perf_counter() - self._started
         record["cpu_seconds"] = time.process_time() - self._started_cpu
         self.epoch_record = record
@@ -378,6 +379,7 @@ def epoch_line(record: dict[str, Any], epochs: int) -> str:
         words.append(f"jac {record['looking_only']['jac']:.1f} ({record['looking_only']['split']}, for looking only)")
     if record.get("transition_diagonal"):
         words.append("T_C " + " ".join(f"{value:.2f}" for value in record["transition_diagonal"]))
+    words += [f"{name} {finding}" for name, finding in record.get("findings", {}).items()]
     return "  ".join([*words, f"{record['seconds']:.1f} s"])
 
 
@@ -461,6 +463,7 @@ def _finish(engine: Engine, writer: RunWriter, out: Path, about: dict[str, Any])
         "options": config.options,
         "encoder": config.encoder,
         "noise": noise.get("noise"),
+        "findings": method.findings(),
         "noise_info": {key: noise[key] for key in ("class_noise_rate", "affinity_noise_rate") if key in noise},
         "seed": config.seed,
         "dataset": dataset.name,

@@ -109,6 +109,7 @@ def write_run(
         "seconds": 412.3 + 700 * quality, "peak_memory_mb": 812.0 + 80 * quality,
         "started": "2026-11-15T21:04:09", "truth": "clean",
         "noise_info": {"class_noise_rate": 0.0931, "affinity_noise_rate": 0.1482},
+        "findings": {"labels": "drawn (roughness 0.002)", "image": "heard by appearance"} if matrices else {},
     }  # fmt: skip
     (folder / "results.json").write_text(json.dumps(results | changes), encoding="utf-8")
 
@@ -326,7 +327,7 @@ def test_hostile_names_stay_text(tmp_path: Path):
     scores = {HOSTILE: 50.0, "<b>wrist</b>": 60.0, "clasper": None, "mean": 55.0}
     run = write_run(
         tmp_path / "run", images=1, ids=(HOSTILE,), classes=classes, jac=scores, dice=scores, dataset=HOSTILE,
-        commit=HOSTILE, noise_info=None,
+        commit=HOSTILE, noise_info=None, findings={HOSTILE: HOSTILE},
     )  # fmt: skip
     page = Page(build_report([run], tmp_path / "report.html", title=HOSTILE))
     assert page.gallery["entries"][0]["id"] == HOSTILE

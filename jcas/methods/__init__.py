@@ -62,11 +62,12 @@ _NO_CORRECTION = {"correct_class": False, "correct_affinity": False}
 _NO_APPEARANCE = {"appearance": False}
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    # Rows of the paper's Table 1: pairs alone, pairs with DAR, pairs with both corrections; nothing that is ours.
+    # Rows of the paper's Table 1: pairs alone, pairs with DAR, pairs with both corrections. Nothing of what the image
+    # says, but our reading of the rest: counted matrices, Theorem 1, reversed cosines, a warm-up without pairs.
     "affinity": ("jcas", _NO_DAR | _NO_CORRECTION | _NO_APPEARANCE),
     "dar": ("jcas", _NO_CORRECTION | _NO_APPEARANCE),
     "calc": ("jcas", _NO_DAR | _NO_APPEARANCE),
-    # Ablations of the paper's text.
+    # Ablations of the paper's text. Where labels turn out to be drawn, these are jcas: pairs and matrices are not used.
     "jcas_no_intra": ("jcas", {"intra": False}),
     "jcas_no_inter": ("jcas", {"inter": False}),
     "jcas_no_class_correction": ("jcas", {"correct_class": False}),

@@ -46,6 +46,12 @@ class Method(nn.Module):
     trusted: frozenset[str] = frozenset()
     """Ids of images whose labels are known to be right; the engine fills it in from the dataset."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse what would be scored without its own prediction: runs `segment` windows, then `finish` the whole."""
+        super().__init_subclass__(**options)
+        if "predict" in cls.__dict__:
+            raise TypeError(f"{cls.__name__} overrides predict, which a run never calls; override segment or finish")
+
     def __init__(self, model: nn.Module, num_classes: int) -> None:
         super().__init__()
         self.model = model
@@ -83,6 +89,10 @@ class Method(nn.Module):
 
     def matrices(self) -> dict[str, Tensor]:
         """What ``transition.json`` shows: any of ``class_transition``, ``affinity_transition``, ``prior``."""
+        return {}
+
+    def findings(self) -> dict[str, str]:
+        """What the method has decided about the data so far, in a few words each: shown with every epoch."""
         return {}
 
     def validation_loss(self, batch: Batch, probs: Tensor) -> Tensor:

@@ -197,7 +197,7 @@ class JCAS(Method):
         self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
         self.register_buffer("class_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
         of_cores = torch.zeros(num_classes, num_classes, dtype=torch.float64)
-        self.register_buffer("core_counts", of_cores, persistent=False)  # zeros whenever something is saved
+        self.register_buffer("core_counts", of_cores, persistent=False)  # counted anew in every epoch
         self.register_buffer("pair_counts", torch.zeros(2, 2, dtype=torch.float64))
         self.register_buffer("class_transition", torch.eye(num_classes))  # counted
         self.register_buffer("pair_transition", torch.eye(2))  # counted, or from the counted one by Theorem 1
@@ -289,6 +289,20 @@ class JCAS(Method):
             found["class_transition"] = self.class_matrix() if learned else self.class_transition
         if self.affinity and self.correct_affinity:
             found["affinity_transition"] = self.affinity_matrix() if learned else self.pair_transition
+        return found
+
+    def findings(self) -> dict[str, str]:
+        """Which kind of labels it has, who speaks for the image in predictions, and what outlines are moved by."""
+        total, images = self.roughness.tolist()
+        if self.outlines is None or images == 0:
+            return {}
+        found = {"labels": f"{'drawn' if self._labels_are_drawn else 'flipped'} (roughness {total / images:.3f})"}
+        if self._labels_are_drawn and self._witness_heard:
+            found["image"] = "heard by colour"
+        else:
+            found["image"] = "heard by appearance" if bool(self.outlines.telling) else "not heard"
+            if bool(self.outlines.offset.any()):
+                found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
         return found
 
     def start_epoch(self, epoch: int) -> None:
@@ -523,7 +537,10 @@ def _trusted(batch: Batch) -> Tensor:
 
 def _channels(model: nn.Module) -> int:
     """Channels of the images that a model takes: its first step knows."""
-    return int(model.get_submodule("normalise").channels)  # type: ignore[arg-type]
+    first = getattr(model, "normalise", None)
+    if not isinstance(getattr(first, "channels", None), int):
+        raise ValueError("the colour witness needs a model of jcas.models.build_model; give witness=False with another")
+    return int(first.channels)  # type: ignore[union-attr]
 
 
 def _freeze_early_layers(model: nn.Module) -> None:

@@ -58,8 +58,9 @@ class ColourWitness(nn.Module):
         self.counts.zero_()
 
     def end_epoch(self) -> None:
-        """Learn from the counts which classes it knows."""
-        self.known.copy_(known_classes(self.counts))
+        """Learn from the counts which classes it knows; an epoch without lessons changes nothing."""
+        if bool(self.counts.any()):
+            self.known.copy_(known_classes(self.counts))
 
     @property
     def heard(self) -> bool:

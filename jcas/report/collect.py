@@ -71,6 +71,7 @@ class Run:
     started: str | None = None
     truth: str | None = None
     noise_info: Mapping[str, float] = field(default_factory=dict)
+    findings: Mapping[str, str] = field(default_factory=dict)
     epochs: tuple[Mapping[str, Any], ...] = ()
     transitions: Transitions = field(default_factory=Transitions)
     config_text: str | None = None
@@ -116,6 +117,7 @@ def read_run(folder: Path) -> Run:
         noise_info={
             key: rate for key, value in (results.get("noise_info") or {}).items() if (rate := number(value)) is not None
         },
+        findings={str(name): str(finding) for name, finding in (results.get("findings") or {}).items()},
         epochs=_read_epochs(folder / "metrics.jsonl"),
         transitions=_read_transitions(folder / "transition.json"),
         config_text=config_text,

@@ -343,3 +343,17 @@ def test_roughness_survives_a_saved_state():
     method, other = after_warm_up(drawn_batch()), build(warmup=1)
     other.load_state_dict(method.state_dict())
     assert other.image_objects
+
+
+def test_what_it_has_decided_is_told():
+    assert build(warmup=1).findings() == {}
+    drawn = after_warm_up(drawn_batch())
+    drawn.witness.known.fill_(True)
+    assert drawn.findings() == {"labels": "drawn (roughness 0.000)", "image": "heard by colour"}
+    drawn.witness.known.fill_(False)
+    assert drawn.findings()["image"] == "not heard"
+    drawn.outlines.telling.fill_(True)
+    drawn.outlines.offset.copy_(torch.tensor([1.0, -0.5, 0.0]))
+    assert drawn.findings()["image"] == "heard by appearance"
+    assert drawn.findings()["outlines"] == "moved by +1.00 -0.50 +0.00"
+    assert after_warm_up(batch()).findings()["labels"].startswith("flipped (roughness 0.")

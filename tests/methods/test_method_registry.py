@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from jcas.cli import app
 from jcas.config import make_config
-from jcas.methods import METHODS, VARIANTS, method_class, method_names, method_options
+from jcas.methods import METHODS, VARIANTS, Method, method_class, method_names, method_options
 from jcas.run import build_method
 
 MINE = '''
@@ -150,3 +150,11 @@ def test_the_list_of_methods_shows_every_name_with_its_paper():
     assert listed.exit_code == 0
     for name in method_names():
         assert name in listed.output and method_class(name).paper in listed.output
+
+
+def test_a_method_that_overrides_predict_is_refused():
+    with pytest.raises(TypeError, match="Mine overrides predict, which a run never calls; override segment or finish"):
+
+        class Mine(Method):
+            def predict(self, images):
+                return images
