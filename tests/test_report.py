@@ -275,6 +275,8 @@ def test_matrices_show_learnt_and_true_numbers(page: Page, two_runs: list[Path])
     # |0.843-0.861| + |0.157-0.139| + |0.121-0.102| + |0.879-0.898| over a sum of 2
     assert "Relative error of the learnt matrix: 0.037" in page.text
     assert "9.3 %" in page.text and "14.8 %" in page.text
+    found = "Found out by jcas: labels drawn (roughness 0.002), image heard by appearance."
+    assert found in " ".join(page.text.split())
 
 
 def test_settings_that_differ_are_listed_and_equal_ones_are_not(page: Page):
