@@ -20,7 +20,7 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from statistics import mean
 
 from command import jcas
 from documents import ROOT, write_section
@@ -118,45 +118,66 @@ def write_documents(part: str, work: Path) -> None:
     write_section("docs/RESULTS.md", f"grid {part}", pictured + table)
 
 
+def finished(work: Path, part: str, noise: str) -> dict[str, dict[int, Path]]:
+    """Folders of the finished cells of a part and noise, by method and seed."""
+    found: dict[str, dict[int, Path]] = {}
+    if (work / part / "grid.json").is_file():
+        for cell in json.loads((work / part / "grid.json").read_text(encoding="utf-8"))["cells"]:
+            folder = work / part / "cells" / cell["name"]
+            if cell["noise"] == noise and (folder / "results.json").is_file():
+                found.setdefault(cell["method"], {})[cell["seed"]] = folder
+    return found
+
+
 def write_matrices(work: Path) -> None:
     """Learned against true matrices of the flipped labels of acdc into docs/RESULTS.md."""
-    if not (work / "acdc" / "grid.json").is_file():
-        return
-    cells = json.loads((work / "acdc" / "grid.json").read_text(encoding="utf-8"))["cells"]
-    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for cell in cells:
-        folder = work / "acdc" / "cells" / cell["name"]
-        if cell["noise"] in NOISES["acdc"][1:] and (folder / "results.json").is_file() and (found := compared(folder)):
-            runs.setdefault((cell["noise"], cell["method"]), []).append(found)
-    write_section("docs/RESULTS.md", "matrices", "\n".join([HEADER, *(line(*key, runs[key]) for key in sorted(runs))]))
+    lines = [HEADER]
+    for noise in sorted(NOISES["acdc"][1:]):
+        for method, folders in sorted(finished(work, "acdc", noise).items()):
+            if found := [matrices for folder in folders.values() if (matrices := compared(folder))]:
+                lines.append(line(noise, method, found))
+    write_section("docs/RESULTS.md", "matrices", "\n".join(lines))
+
+
+def write_ends(work: Path) -> None:
+    """Whether JCAS and the baseline decline at the end of training, by the curves for looking, into docs/RESULTS.md."""
+    lines = [
+        "| mean Jac of the curves (seeds) | baseline, best epoch | last | jcas, best epoch | last |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for part, noise in HEADLINES:
+        shown = []
+        for folders in (finished(work, part, noise).get(method, {}) for method in ("baseline", "jcas")):
+            metrics = [(folder / "metrics.jsonl").read_text(encoding="utf-8") for folder in folders.values()]
+            curves = [[json.loads(row)["looking_only"]["jac"] for row in text.splitlines()] for text in metrics]
+            for values in ([max(curve) for curve in curves], [curve[-1] for curve in curves]):
+                shown.append(f"{mean(values):.1f}" if values else "–")
+        lines.append(f"| {part}, {noise.split(':')[0]} ({len(curves)}) | " + " | ".join(shown) + " |")
+    write_section("docs/RESULTS.md", "ends", "\n".join(lines))
 
 
 def write_ablations(work: Path) -> None:
     """JCAS without each of its parts, beside JCAS with the same seeds, into docs/METHOD.md."""
-    jac: dict[str, dict[tuple[str, str], dict[int, float]]] = {}
-    for part, noise in HEADLINES:
-        if not (work / part / "grid.json").is_file():
-            continue
-        for cell in json.loads((work / part / "grid.json").read_text(encoding="utf-8"))["cells"]:
-            results = work / part / "cells" / cell["name"] / "results.json"
-            if cell["noise"] == noise and cell["method"] in ("jcas", *ABLATIONS) and results.is_file():
-                found = json.loads(results.read_text(encoding="utf-8"))["jac"]["mean"]
-                jac.setdefault(cell["method"], {}).setdefault((part, noise), {})[cell["seed"]] = found
-    columns = [column for column in HEADLINES if any(column in jac.get(name, {}) for name in ABLATIONS)]
+    jac: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    for column in HEADLINES:
+        for method, folders in finished(work, *column).items():
+            scores = {seed: json.loads((folder / "results.json").read_text()) for seed, folder in folders.items()}
+            jac.setdefault(column, {})[method] = {seed: score["jac"]["mean"] for seed, score in scores.items()}
+    columns = [column for column, found in jac.items() if "jcas" in found and not set(ABLATIONS).isdisjoint(found)]
     lines = [
         "| mean Jac on test images | " + " | ".join(f"{part}, {noise.split(':')[0]}" for part, noise in columns) + " |",
         "|---|" + "--:|" * len(columns),
     ]
-    for name in ("jcas", *(name for name in ABLATIONS if name in jac)):
+    for name in ("jcas", *ABLATIONS):
         shown = []
         for column in columns:
-            own, whole = jac[name].get(column, {}), jac["jcas"].get(column, {})
+            whole, own = jac[column]["jcas"], jac[column].get(name, {})
             seeds = sorted(set(own) & set(whole))
-            mean = sum(own[seed] for seed in seeds) / len(seeds) if seeds else 0.0
-            change = mean - sum(whole[seed] for seed in seeds) / len(seeds) if seeds else 0.0
             every = ", ".join(f"{own[seed]:.1f}" for seed in seeds)
-            shown.append("–" if not seeds else every if name == "jcas" else f"{mean:.1f} ({change:+.1f})")
-        lines.append(f"| `{name}` | " + " | ".join(shown) + " |")
+            change = f" ({mean(own[seed] - whole[seed] for seed in seeds):+.1f})" if seeds and name != "jcas" else ""
+            shown.append(every + change if seeds else "–")
+        if any(cell != "–" for cell in shown):
+            lines.append(f"| `{name}` | " + " | ".join(shown) + " |")
     write_section("docs/METHOD.md", "ablations", "\n".join(lines))
 
 
@@ -218,6 +239,7 @@ def main() -> None:
             write_documents(part, work)
     if options.docs:
         write_matrices(work)
+        write_ends(work)
         write_ablations(work)
         write_headline()
 
