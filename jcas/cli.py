@@ -182,7 +182,7 @@ def train(
         float | None, typer.Option(help="Share of the images to keep in memory.", show_default="1.0")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default="all")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or mps.", show_default="auto")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or gpu.", show_default="auto")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Processes per node.", show_default="1")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Machines.", show_default="1")] = None,
     precision: Annotated[
@@ -283,7 +283,7 @@ def evaluate(
     tolerance: Annotated[
         float, typer.Option(min=0, help="Distance that NSD counts as right, in the unit of the distances.")
     ] = 1.0,
-    device: Annotated[str, typer.Option(help="auto, cpu, gpu or mps.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Write the tables as JSON.")] = None,
 ) -> None:
     """Score a trained model against the true masks (clean/ where it exists)."""
@@ -332,7 +332,7 @@ def predict(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also float16 (C, H, W) arrays in OUT/probabilities.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, gpu or mps.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
 ) -> None:
     """Write masks for images of any size."""
     from jcas.predict import predict_files
@@ -493,7 +493,7 @@ def benchmark(
         str | None, typer.Option(help="Split of the curves: none, val, test.", show_default="test")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of a cell.", show_default="1")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or mps.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or gpu.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Cells at a time.")] = 1,
     runner: Annotated[str, typer.Option(help="local (a process per cell), ray, or inline (for a debugger).")] = "local",
     address: Annotated[str, typer.Option(help="Ray cluster; without it --runner ray starts one here.")] = "",

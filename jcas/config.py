@@ -50,7 +50,7 @@ class Config(BaseModel):
 
     workers: int = Field(0, ge=0, description="loader processes")
     cache: float = Field(1.0, ge=0, le=1, description="share of the images to keep in memory")
-    device: Literal["auto", "cpu", "gpu", "mps"] = "auto"
+    device: Literal["auto", "cpu", "gpu"] = "auto"
     devices: int = Field(1, ge=1, description="processes per node")
     nodes: int = Field(1, ge=1)
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"

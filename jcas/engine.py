@@ -41,6 +41,7 @@ from jcas.methods.base import summed_over_processes
 from jcas.metrics import SegmentationScores
 from jcas.run import (
     build_method,
+    device_named,
     keep_freed_memory,
     source_commit,
     torch_threads,
@@ -498,7 +499,7 @@ def _make_trainer(
     config: Config, out: Path, callbacks: list[Callback], strategy: DDPStrategy | str, *, bar: bool
 ) -> lit.Trainer:
     return lit.Trainer(
-        accelerator=config.device,
+        accelerator=device_named(config.device).type,
         devices=config.devices,
         num_nodes=config.nodes,
         strategy=strategy,

@@ -107,8 +107,11 @@ def read_run(path: Path) -> Run:
 
 
 def device_named(name: str) -> torch.device:
-    """``cpu``, ``gpu``, ``mps``, or with ``auto`` the best that is there."""
-    there = {"gpu": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    """``cpu``, ``gpu`` (CUDA or ROCm), or with ``auto`` the best that is there.
+
+    Not ``mps``: it has no float64, in which labels are counted.
+    """
+    there = {"gpu": torch.cuda.is_available(), "cpu": True}
     if name == "auto":
         name = next(kind for kind, exists in there.items() if exists)
     if name not in there:

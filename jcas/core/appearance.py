@@ -70,8 +70,13 @@ def local_appearance(
     and the floor :math:`\phi`. Mean, :math:`1 / \sigma^2` and :math:`\log \sigma^2` live on the grid of the window
     (`blurred`) and are interpolated. Channels are far from independent, hence :math:`\sqrt d` where independence has 1.
     """
-    size, (classes, channels) = image.shape[2:], (membership.shape[1], image.shape[1])
-    colour = _standardised(image)
+    with torch.autocast(image.device.type, enabled=False):  # variances are differences of means of squares
+        exact = torch.promote_types(image.dtype, torch.float32)
+        return _log_density(_standardised(image.to(exact)), membership.to(exact), window)
+
+
+def _log_density(colour: Tensor, membership: Tensor, window: float) -> Tensor:
+    size, (classes, channels) = colour.shape[2:], (membership.shape[1], colour.shape[1])
     weighted = membership[:, :, None] * colour[:, None]  # (B, C, channels, H, W)
     moments = torch.cat([membership, weighted.flatten(1, 2), (weighted * colour[:, None]).flatten(1, 2)], 1)
     moments = blurred(moments, window * math.sqrt(size.numel()))

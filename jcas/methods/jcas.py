@@ -170,6 +170,13 @@ class JCAS(Method):
         }
         given = {name: value for name, value in overrides.items() if value is not None}
         recipe = replace(chosen_recipe(preset), **given)
+        for name, needed in (
+            ("witness", "appearance"),
+            ("outline_bias", "appearance"),
+            ("volume_weight", "learned_matrices"),
+        ):
+            if overrides[name] and not getattr(recipe, needed):
+                raise ValueError(f"{name} does nothing without {needed}")
         if warmup < 0:
             raise ValueError(f"warmup must not be negative, got {warmup}")
         if most_pairs is not None and most_pairs < 1:

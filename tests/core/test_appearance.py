@@ -218,3 +218,11 @@ def test_labels_stand_if_likeliest_or_above_the_median_of_their_class():
     assert torch.equal(unchallenged(noisy, found), slow)
     for index in range(3):
         assert (slow == index).sum() >= (noisy == index).sum() // 2
+
+
+def test_half_precision_around_it_changes_nothing():
+    image, _, label = scene()
+    membership = torch.nn.functional.one_hot(label, 2).movedim(-1, 1).float()
+    plain = local_appearance(image, membership)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(local_appearance(image, membership), plain)

@@ -357,3 +357,16 @@ def test_what_it_has_decided_is_told():
     assert drawn.findings()["image"] == "heard by appearance"
     assert drawn.findings()["outlines"] == "moved by +1.00 -0.50 +0.00"
     assert after_warm_up(batch()).findings()["labels"].startswith("flipped (roughness 0.")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"witness": True, "appearance": False}, "witness does nothing without appearance"),
+        ({"outline_bias": True, "appearance": False}, "outline_bias does nothing without appearance"),
+        ({"volume_weight": 0.1}, "volume_weight does nothing without learned_matrices"),
+    ],
+)
+def test_switches_that_would_do_nothing_are_refused(options: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        build(**options)
