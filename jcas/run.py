@@ -154,11 +154,10 @@ def transition_table(matrices: Mapping[str, Tensor], noise_info: Mapping[str, An
 
 
 def source_commit() -> str | None:
-    """The commit of the source tree that runs, None outside a checkout."""
+    """The commit of the source tree that runs, with ``+`` if files of it were changed; None outside a checkout."""
     folder = Path(__file__).resolve().parent
-    done = subprocess.run(
-        ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
+    describe = ["git", "-C", str(folder), "describe", "--always", "--exclude=*", "--dirty=+"]
+    done = subprocess.run(describe, capture_output=True, text=True, check=False)
     return done.stdout.strip() or None
 
 

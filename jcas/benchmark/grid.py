@@ -7,8 +7,8 @@ every number of a table comes from the same training.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -178,10 +178,13 @@ def exclusive(out: Path) -> Iterator[None]:
     """Keep a second grid out of the folder; the lock falls when this process ends, however it ends."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{out}: another benchmark is running in this folder") from None
+        if sys.platform != "win32":  # there is no such lock
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(f"{out}: another benchmark is running in this folder") from None
         yield
 
 
@@ -227,6 +230,8 @@ def _open(data: Sequence[Path]) -> list[Dataset]:
                 f"{path}: called {dataset.name!r} as {datasets[dataset.name].root} is; "
                 "give one of them another name in its dataset.yaml"
             )
+        if not (dataset.split("test") or dataset.split("val")):
+            raise ValueError(f"{path}: no test or val images to score methods on; split.csv can name some")
         datasets[dataset.name] = dataset
     return list(datasets.values())
 

@@ -237,6 +237,19 @@ def test_tables_and_figures_are_drawn_from_finished_cells(finished, capsys):
     assert "Under `none` there is no clean/" in table
 
 
+def test_data_without_images_to_score_on_are_refused_before_training(truth, tmp_path):
+    shutil.copytree(truth, tmp_path / "data")
+    split = tmp_path / "data" / "split.csv"
+    split.write_text(split.read_text().replace(",test", ",train").replace(",val", ",train"))
+    with pytest.raises(ValueError, match="no test or val images to score methods on"):
+        plan(tmp_path / "out", [tmp_path / "data"], noises=[NOISE], methods=["baseline"], progress=False)
+
+
+def test_flags_of_new_cells_need_their_data(tmp_path, capsys):
+    code, error = jcas("benchmark", "--out", tmp_path, "--seeds", 3, capsys=capsys)
+    assert code == 2 and "which datasets?" in error
+
+
 def test_report_of_a_benchmark_is_one_page(finished, tmp_path, capsys):
     code, _ = jcas("report", finished, "--out", tmp_path / "page.html", capsys=capsys)
     page = (tmp_path / "page.html").read_text()
