@@ -25,6 +25,7 @@ from statistics import mean
 from command import jcas
 from documents import ROOT, write_section
 from matrices import HEADER, compared, line
+from PIL import Image
 from prepare import prepare
 
 MAIN = ("upper_bound", "baseline", "volmin", "jcas")
@@ -114,8 +115,14 @@ def write_documents(part: str, work: Path) -> None:
     table = (out / "table.md").read_text(encoding="utf-8")
     table = re.sub(r"^##? .*\n\n", "", table, count=2, flags=re.MULTILINE)  # the page has its own headings
     table = re.sub(r"^##(?=#? )", "###", table, flags=re.MULTILINE)
-    pictured = f"![Test Jac by epoch, for looking only](pictures/{part}_curves.png)\n\n"
-    write_section("docs/RESULTS.md", f"grid {part}", pictured + table)
+    with Image.open(out / "qualitative.png") as picture:
+        small = picture.convert("RGB")
+        small.thumbnail((800, 2600))
+        small.save(pictures / f"{part}_qualitative.jpg", quality=80)
+    rates = (out / "noise_rates.md").read_text(encoding="utf-8").split("\n\n", 2)[2]
+    pictured = f"![Test Jac by epoch, for looking only](pictures/{part}_curves.png)\n\n{rates}\n"
+    shown = f"\n![Image, truth, label, predictions](pictures/{part}_qualitative.jpg)\n"
+    write_section("docs/RESULTS.md", f"grid {part}", pictured + table + shown)
 
 
 def finished(work: Path, part: str, noise: str) -> dict[str, dict[int, Path]]:

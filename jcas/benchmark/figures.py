@@ -132,6 +132,9 @@ class _Panel:
             for axis, mask in zip(column[1:], [sample.clean, sample.noisy, *masks], strict=True):
                 if mask is not None:
                     axis.imshow(overlay(grey, mask, dataset.labels.colours, opacity=0.7))
+            rows, across = closeup(sample.clean, dataset.labels.ignore)
+            for axis in column:
+                axis.set(xlim=across, ylim=rows[::-1])
         for axis, title in zip(axes[:, 0], ["image", "truth", "noisy label", *methods], strict=True):
             axis.set_ylabel(textwrap.fill(method_name(title), 18), fontsize=8, rotation=0, ha="right", va="center")
         for place, (found, _, _) in enumerate(columns):
@@ -145,6 +148,24 @@ class _Panel:
         ]
         corner = {"loc": "lower left", "bbox_to_anchor": (space["left"], 0.04 / height), "borderpad": 0.0}
         part.legend(handles=patches, ncols=6, frameon=False, fontsize=8, **corner)
+
+
+def closeup(truth: torch.Tensor, ignore: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Rows and columns of a window, shaped like the image, that shows all objects and half of their extent around."""
+    objects = ((truth != 0) & (truth != ignore)).nonzero()
+    if not len(objects):
+        return (-0.5, truth.shape[0] - 0.5), (-0.5, truth.shape[1] - 0.5)
+    first, last = objects.amin(0).tolist(), objects.amax(0).tolist()
+    share = max((low - high + 1) / size for high, low, size in zip(first, last, truth.shape, strict=True))
+    share = min(1.0, max(0.25, 2 * share))
+
+    def window(axis: int) -> tuple[float, float]:
+        extent = share * truth.shape[axis]
+        start = (first[axis] + last[axis] + 1 - extent) / 2
+        start = min(max(0.0, start), truth.shape[axis] - extent)
+        return start - 0.5, start + extent - 0.5
+
+    return window(0), window(1)
 
 
 def _shown_cells(grid: Grid, found: NoisySet) -> dict[str, Cell]:

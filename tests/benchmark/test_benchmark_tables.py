@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from jcas.benchmark import read_grid
+from jcas.benchmark.figures import closeup
 from jcas.benchmark.paper import TABLE_1, paper_scores
 from jcas.benchmark.summary import collect, gap_recovered, marks, mean_and_deviation, summarize
 from jcas.benchmark.tables import latex, markdown, noise_rates
@@ -181,3 +183,15 @@ def test_curves_are_means_over_seeds(summary):
     curves = {line["method"]: line for line in summary["datasets"][0]["noises"][0]["curves"]}
     assert curves["jcas"]["epochs"] == [1, 2] and curves["jcas"]["mean"] == [59.0, 60.0]  # (54 + 64) / 2
     assert curves["upper_bound"]["mean"] == [69.0, 70.0], "drawn beside every noise"
+
+
+def test_pictures_show_all_objects_and_what_is_around_them():
+    truth = torch.zeros(100, 200, dtype=torch.long)
+    assert closeup(truth, 255) == ((-0.5, 99.5), (-0.5, 199.5))
+    truth[40:60, 90:110], truth[0, 0] = 1, 255
+    assert closeup(truth, 255) == ((29.5, 69.5), (59.5, 139.5))  # 0.4 of each side, around the middle
+    truth[:] = 0
+    truth[2, 198] = 1
+    assert closeup(truth, 255) == ((-0.5, 24.5), (149.5, 199.5))  # a quarter at least, inside the image
+    truth[90:, :] = 1
+    assert closeup(truth, 255) == ((-0.5, 99.5), (-0.5, 199.5))
