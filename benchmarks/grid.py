@@ -200,7 +200,7 @@ def write_headline() -> None:
         found = next(table["methods"] for table in data["noises"] if table["noise"] == noise)
         rows = {row["method"]: row for row in found if row["jac"]}
         jac = {name: row["jac"]["mean"]["mean"] for name, row in rows.items()}
-        others = {name: value for name, value in jac.items() if not name.startswith("jcas") and name != "baseline"}
+        others = {name: value for name, value in jac.items() if name not in ("jcas", "baseline", *ABLATIONS)}
         best = max(others, key=others.__getitem__) if others else ""
         shown = f"{others[best]:.1f} ({best}, best of {len(others)})" if others else "none trained"
         bound, closed = data["upper_bound"]["jac"]["mean"]["mean"], rows["jcas"]["gap_recovered"]["mean"]
