@@ -109,7 +109,7 @@ def write_run(
         "seconds": 412.3 + 700 * quality, "peak_memory_mb": 812.0 + 80 * quality,
         "started": "2026-11-15T21:04:09", "truth": "clean",
         "noise_info": {"class_noise_rate": 0.0931, "affinity_noise_rate": 0.1482},
-        "findings": {"labels": "drawn (roughness 0.002)", "image": "heard by appearance"} if matrices else {},
+        "findings": {"labels": "drawn (roughness 0.002)", "predictions": "refined by appearance"} if matrices else {},
     }  # fmt: skip
     (folder / "results.json").write_text(json.dumps(results | changes), encoding="utf-8")
 
@@ -275,7 +275,7 @@ def test_matrices_show_learnt_and_true_numbers(page: Page, two_runs: list[Path])
     # |0.843-0.861| + |0.157-0.139| + |0.121-0.102| + |0.879-0.898| over a sum of 2
     assert "Relative error of the learnt matrix: 0.037" in page.text
     assert "9.3 %" in page.text and "14.8 %" in page.text
-    found = "Found out by jcas: labels drawn (roughness 0.002), image heard by appearance."
+    found = "Found out by jcas: labels drawn (roughness 0.002), predictions refined by appearance."
     assert found in " ".join(page.text.split())
 
 

@@ -299,15 +299,15 @@ class JCAS(Method):
         return found
 
     def findings(self) -> dict[str, str]:
-        """Which kind of labels it has, who speaks for the image in predictions, and what outlines are moved by."""
+        """Which kind of labels it has, what refines predictions, and what outlines are moved by."""
         total, images = self.roughness.tolist()
         if self.outlines is None or images == 0:
             return {}
         found = {"labels": f"{'drawn' if self._labels_are_drawn else 'flipped'} (roughness {total / images:.3f})"}
         if self._labels_are_drawn and self._witness_heard:
-            found["image"] = "heard by colour"
+            found["predictions"] = "refined by colour"
         else:
-            found["image"] = "heard by appearance" if bool(self.outlines.telling) else "not heard"
+            found["predictions"] = "refined by appearance" if bool(self.outlines.telling) else "not refined"
             if bool(self.outlines.offset.any()):
                 found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
         return found

@@ -349,12 +349,12 @@ def test_what_it_has_decided_is_told():
     assert build(warmup=1).findings() == {}
     drawn = after_warm_up(drawn_batch())
     drawn.witness.known.fill_(True)
-    assert drawn.findings() == {"labels": "drawn (roughness 0.000)", "image": "heard by colour"}
+    assert drawn.findings() == {"labels": "drawn (roughness 0.000)", "predictions": "refined by colour"}
     drawn.witness.known.fill_(False)
-    assert drawn.findings()["image"] == "not heard"
+    assert drawn.findings()["predictions"] == "not refined"
     drawn.outlines.telling.fill_(True)
     drawn.outlines.offset.copy_(torch.tensor([1.0, -0.5, 0.0]))
-    assert drawn.findings()["image"] == "heard by appearance"
+    assert drawn.findings()["predictions"] == "refined by appearance"
     assert drawn.findings()["outlines"] == "moved by +1.00 -0.50 +0.00"
     assert after_warm_up(batch()).findings()["labels"].startswith("flipped (roughness 0.")
 
