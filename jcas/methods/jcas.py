@@ -308,7 +308,7 @@ class JCAS(Method):
             found["predictions"] = "refined by colour"
         else:
             found["predictions"] = "refined by appearance" if bool(self.outlines.telling) else "not refined"
-            if bool(self.outlines.offset.any()):
+            if self.recipe.outline_bias and bool(self.outlines.offset.any()):
                 found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
         return found
 

@@ -357,6 +357,9 @@ def test_what_it_has_decided_is_told():
     assert drawn.findings()["predictions"] == "refined by appearance"
     assert drawn.findings()["outlines"] == "moved by +1.00 -0.50 +0.00"
     assert after_warm_up(batch()).findings()["labels"].startswith("flipped (roughness 0.")
+    unmoved = after_warm_up(drawn_batch(), outline_bias=False)
+    unmoved.outlines.offset.fill_(1.0)
+    assert "outlines" not in unmoved.findings()
 
 
 @pytest.mark.parametrize(
