@@ -43,6 +43,39 @@ def confusion_counts(
     return counts.view(batch, num_classes, num_classes).double()
 
 
+def expected_counts(
+    probs: Tensor,  # (B, C, *spatial) what a model thinks of the clean classes
+    noisy: Tensor,  # (B, *spatial) observed labels, 255 = ignore
+    transition: Tensor,  # (C, C) T_C so far
+    *,
+    weight: Tensor | None = None,  # (B, *spatial) trust in each pixel
+) -> Tensor:  # (C, C) float64
+    r"""Pixels (or their summed weights) by clean class m, as far as it can be known, and observed label n.
+
+    .. math:: M_{mn} = \sum_{i:\, \tilde y_i = n} P(y_i = m \mid x_i, \tilde y_i), \qquad
+              P(m \mid x, n) = \frac{p_m(x)\, T(m, n)}{\sum_k p_k(x)\, T(k, n)}
+
+    The expectation step for T_C (Dawid & Skene 1979); row-normalising is the other step. Where a model is unsure its
+    disagreement with a label counts in part: T_C forgives what the model insists on, and unlearns what it gives up. The
+    identity stays the identity: something else has to start.
+
+    >>> half = torch.tensor([[[0.5], [0.5]]])
+    >>> expected_counts(half, torch.tensor([[0]]), torch.tensor([[0.9, 0.1], [0.3, 0.7]])).tolist()
+    [[0.75, 0.0], [0.25, 0.0]]
+    """
+    num_classes = probs.shape[1]
+    noisy = as_labels(noisy, (len(probs), *probs.shape[2:]), num_classes=num_classes)
+    valid = noisy != IGNORE
+    labels = noisy[valid]
+    joint = probs.detach().movedim(1, -1)[valid].double() * transition.detach().double().T[labels]
+    known = joint / joint.sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+    if weight is not None:
+        check_weight(weight, noisy.shape)
+        known = known * weight[valid].double()[:, None]
+    counts = known.new_zeros(num_classes, num_classes).index_add_(0, labels, known)
+    return counts.T
+
+
 def core_confidence(probs: Tensor, where: Tensor) -> Tensor:  # (C, pixels), (pixels,) -> (C,)
     """The least probability of the surest quarter of the pixels given to each class (2 for a class without any)."""
     sure, named = probs.max(0)

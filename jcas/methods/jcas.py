@@ -19,6 +19,7 @@ from jcas.core import (
     corrected_cross_entropy,
     counted_transition,
     drawn,
+    expected_counts,
     from_counts,
     pair_counts,
     refine,
@@ -121,8 +122,10 @@ class JCAS(Method):
     label together (`repaired`) name another class (`unchallenged`), and outlines that are too wide all over the dataset
     are moved (``outline_bias``, `OutlineBias`). Witness or appearance have a say in the prediction, too; appearance
     also if labels were flipped, wherever looks tell touching classes apart.
-    Labels are never replaced: the model cannot talk itself into anything. T_C and T_A are then reported but correct
-    nothing, for what they would forgive is what the image objects to, and pairs are left out.
+    Labels are never replaced: the model cannot talk itself into anything. Pairs are left out. T_C is counted over all
+    pixels and corrects drawn labels only if they go wrong by chance, as those of several readers do: if no witness is
+    heard and outlines stay where they are. It then follows the model as `expected_counts` say. Of labels with a habit
+    T_C would forgive what the image objects to.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
@@ -277,9 +280,30 @@ class JCAS(Method):
             return False
         return not self.warming_up or self.recipe.affinity_in_warmup
 
+    @property
+    def _drawn_by_chance(self) -> bool:
+        """Whether the image knows of no habit in labels that are drawn: outlines are right, and no witness is heard."""
+        return not self._witness_heard and (self.outlines is None or not bool(self.outlines.offset.any()))
+
+    @property
+    def corrects_class(self) -> bool:
+        """Whether T_C corrects the loss: of flipped labels, and of drawn ones that go wrong by chance.
+
+        A habit, like outlines that are too wide everywhere, is no chance that befalls pixels: T_C would forgive it.
+        """
+        if self.warming_up or not self.correct_class:
+            return False
+        return not self.image_objects or self._drawn_by_chance
+
+    @property
+    def _follows_the_model(self) -> bool:
+        """Whether T_C, counted once, is now improved step by step."""
+        counted = int(self.epoch) > self.first_count and not self.recipe.learned_matrices
+        return counted and self.image_objects and self.corrects_class
+
     def noise(self) -> Tensor:
-        """T_C where the loss is corrected by it; the identity in the warm-up and for labels the image has screened."""
-        if self.warming_up or self.image_objects or not self.correct_class:
+        """T_C where it corrects the loss, the identity elsewhere."""
+        if not self.corrects_class:
             return super().noise()
         return self.class_matrix() if self.recipe.learned_matrices else self.class_transition
 
@@ -310,6 +334,8 @@ class JCAS(Method):
             found["predictions"] = "refined by appearance" if bool(self.outlines.telling) else "not refined"
             if self.recipe.outline_bias and bool(self.outlines.offset.any()):
                 found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
+        if self.image_objects and self.corrects_class:
+            found["noise"] = "by chance, T_C corrects it"
         return found
 
     def start_epoch(self, epoch: int) -> None:
@@ -331,7 +357,7 @@ class JCAS(Method):
             return
         if not self.recipe.learned_matrices:
             self.prior.copy_(self.class_counts.sum(1) / self.class_counts.sum())
-            # Where labels are drawn, what is wrong with them is not in the cores.
+            # What is wrong with drawn labels is not in the cores.
             counts = self.class_counts if self._labels_are_drawn else self.core_counts
             self.class_transition.copy_(counted_transition(counts))
             if self.consistency_weight:
@@ -448,8 +474,11 @@ class JCAS(Method):
         size = believed.shape[1:]
         weight = None if batch.weight is None else resized_labels(batch.weight, size)
         labels = resized_labels(_trusted(batch), size)
-        confusion = confusion_counts(believed, labels, self.num_classes, weight=weight)
-        self.class_counts += summed_over_processes(confusion.sum(0))
+        if self._follows_the_model:
+            counts = expected_counts(probs, labels, self.class_transition, weight=weight)
+        else:
+            counts = confusion_counts(believed, labels, self.num_classes, weight=weight).sum(0)
+        self.class_counts += summed_over_processes(counts)
         least = core_confidence(probs.movedim(1, 0).flatten(1), (labels != IGNORE).flatten())
         labels = torch.where(sure >= least[believed], labels, IGNORE)
         of_cores = confusion_counts(believed, labels, self.num_classes, weight=weight)

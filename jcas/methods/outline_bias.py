@@ -24,6 +24,7 @@ from jcas.methods.base import mean_over_processes, resized, resized_labels
 _MOST_IMAGES = 128
 _MOST_PIXELS = 128 * 128
 _ROUNDS = 3
+_FORGOTTEN = 0.1  # of a log-ratio
 
 
 class OutlineBias(nn.Module):
@@ -68,8 +69,9 @@ class OutlineBias(nn.Module):
     def measure(self, *, move: bool = True) -> None:
         """See whether looks tell classes apart and ``move`` the offsets halfway to those of the images kept.
 
-        Halfway, because whether a shift is large enough to be believed may change from epoch to epoch. Images that show
-        hardly any outline change nothing. What was kept is forgotten.
+        Halfway, because whether a shift is large enough to be believed may change from epoch to epoch; what is left of
+        one that is not seen again is dropped in the end. Images that show hardly any outline change nothing. What was
+        kept is forgotten.
         """
         counts, found = self._counted(_ROUNDS if move else 1)
         self.forget()
@@ -78,6 +80,8 @@ class OutlineBias(nn.Module):
         self.telling.fill_(told_apart(counts))
         if move:
             self.offset.copy_((self.offset + found) / 2)
+            if not bool(found.any()) and float(self.offset.abs().max()) < _FORGOTTEN:
+                self.offset.zero_()
 
     def _counted(self, rounds: int) -> tuple[OutlineCounts, Tensor]:
         """Counts of the images kept, and the offsets that follow from them.
