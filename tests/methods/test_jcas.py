@@ -3,9 +3,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from jcas.core import class_to_affinity, counted_transition, refined_by_appearance, repaired, unchallenged
+from jcas.core import (
+    class_to_affinity,
+    counted_transition,
+    expected_counts,
+    refined_by_appearance,
+    repaired,
+    unchallenged,
+)
 from jcas.core.counting import CORE
 from jcas.methods import JCAS
+from jcas.methods.base import resized_labels
 from jcas.methods.jcas import PRESETS
 from jcas.models import build_model
 from jcas.schema import Batch
@@ -210,7 +218,8 @@ def test_the_loss_does_not_see_labels_that_were_set_aside():
         probs = torch.nn.functional.interpolate(method.model(data.image).logits, (64, 64), mode="bilinear").softmax(1)
         kept = unchallenged(data.noisy, repaired(data.image, data.noisy, probs))
         loss = method(data)["class_loss"]
-        expected = torch.nn.functional.nll_loss(probs.log(), kept, ignore_index=255)
+        carried = torch.einsum("bmhw,mn->bnhw", probs, method.class_transition)
+        expected = torch.nn.functional.nll_loss(carried.log(), kept, ignore_index=255)
     assert (kept == 255).any() and loss.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
@@ -330,13 +339,37 @@ def test_pairs_of_drawn_labels_are_left_out():
     assert after_warm_up(batch()).uses_pairs
 
 
-def test_matrices_of_drawn_labels_are_reported_and_correct_nothing():
+def test_the_matrix_corrects_drawn_labels_unless_they_have_a_habit():
     method = after_warm_up(drawn_batch())
-    method(drawn_batch())
-    method.end_epoch(1)
-    assert method.class_counts.sum() == 2 * 32 * 32
-    assert torch.equal(method.matrices()["class_transition"], method.class_transition)
-    assert torch.equal(method.noise(), torch.eye(3)) and torch.equal(method.pair_noise(), torch.eye(2))
+    method.witness.known.fill_(False)
+    assert method.corrects_class and torch.equal(method.noise(), method.class_transition)
+    assert not torch.equal(method.noise(), torch.eye(3))
+    assert method.findings()["noise"] == "by chance, T_C corrects it"
+    assert torch.equal(method.pair_noise(), torch.eye(2))
+    method.witness.known.fill_(True)  # colours speak
+    assert not method.corrects_class and torch.equal(method.noise(), torch.eye(3))
+    method.witness.known.fill_(False)
+    method.outlines.offset.copy_(torch.tensor([0.5, -0.5, 0.0]))  # all are drawn too wide
+    assert not method.corrects_class and torch.equal(method.noise(), torch.eye(3))
+    assert "noise" not in method.findings()
+    assert torch.equal(method.matrices()["class_transition"], method.class_transition)  # reported all the same
+    assert not after_warm_up(drawn_batch(), correct_class=False).corrects_class
+
+
+def test_the_matrix_of_drawn_labels_is_counted_once_and_then_by_expectation():
+    data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
+    method.witness.known.fill_(False)
+    counted = method.class_transition.clone()
+    with torch.no_grad():
+        probs = method.model(data.image).logits.softmax(1)
+        method(data)
+    labels = resized_labels(data.noisy, probs.shape[2:])
+    assert torch.allclose(method.class_counts, expected_counts(probs, labels, counted), rtol=1e-5)
+    method.outlines.offset.copy_(torch.tensor([0.5, -0.5, 0.0]))  # a habit: predictions against labels, as ever
+    method.start_epoch(2)
+    with torch.no_grad():
+        method(data)
+    assert torch.equal(method.class_counts, method.class_counts.round())
 
 
 def test_roughness_survives_a_saved_state():

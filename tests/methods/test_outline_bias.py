@@ -100,6 +100,18 @@ def test_offsets_go_halfway_to_what_an_epoch_finds():
     assert torch.equal(bias.offset, offsets[1]) and bias.telling
 
 
+def test_what_is_left_of_an_offset_that_is_not_seen_again_is_dropped():
+    image, _, distance = discs(0.0)
+    bias = OutlineBias(2)
+    bias.offset.copy_(torch.tensor([0.3, -0.3]))
+    left = []
+    for _ in range(2):
+        bias.remember(image, learned(distance), (distance < 0).long())
+        bias.measure()
+        left.append([round(value, 6) for value in bias.offset.tolist()])
+    assert left == [[0.15, -0.15], [0.0, 0.0]]
+
+
 def test_flipped_labels_say_only_whether_looks_tell():
     image, _, distance = discs(3.0)
     bias = OutlineBias(2)
