@@ -49,7 +49,7 @@ PEERS = (
     "jcas_released",
 )
 ABLATIONS_OF_THE_IMAGE = ("jcas_no_appearance", "jcas_no_witness", "jcas_no_outline_bias")
-ABLATIONS_OF_THE_PAPER = (  # with drawn labels these are jcas
+ABLATIONS_OF_THE_PAPER = (  # with drawn labels these are jcas, but for the class correction of several readers
     "jcas_no_affinity",
     "jcas_no_intra",
     "jcas_no_inter",
@@ -57,6 +57,7 @@ ABLATIONS_OF_THE_PAPER = (  # with drawn labels these are jcas
     "jcas_no_affinity_correction",
     "jcas_no_consistency",
 )
+ABLATIONS_OF_A_PART = {"lidc": ("jcas_no_class_correction",)}
 ABLATIONS = (*ABLATIONS_OF_THE_IMAGE, *ABLATIONS_OF_THE_PAPER)
 SEEDS_OF_MAIN = 3
 LOOK = ("upper_bound", "baseline", "jcas")
@@ -245,7 +246,8 @@ def main() -> None:
             run_part(part, options.shared, work, LOOK, 1, options.jobs)
         else:
             run_part(part, options.shared, work, MAIN, SEEDS_OF_MAIN, options.jobs)
-            run_part(part, options.shared, work, (*PEERS, *ABLATIONS_OF_THE_IMAGE), 1, options.jobs)
+            others = (*PEERS, *ABLATIONS_OF_THE_IMAGE, *ABLATIONS_OF_A_PART.get(part, ()))
+            run_part(part, options.shared, work, others, 1, options.jobs)
             run_part(part, options.shared, work, ABLATIONS_OF_THE_PAPER, 1, options.jobs, flips_only=True)
         if options.docs:
             write_documents(part, work)
