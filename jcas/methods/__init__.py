@@ -67,7 +67,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "affinity": ("jcas", _NO_DAR | _NO_CORRECTION | _NO_APPEARANCE),
     "dar": ("jcas", _NO_CORRECTION | _NO_APPEARANCE),
     "calc": ("jcas", _NO_DAR | _NO_APPEARANCE),
-    # Ablations of the paper's text. Where labels turn out to be drawn, these are jcas: pairs and matrices are not used.
+    # Ablations of the paper's text. Where labels turn out to be drawn, these are jcas, but for the class correction of
+    # labels without a habit: pairs are not used there.
     "jcas_no_intra": ("jcas", {"intra": False}),
     "jcas_no_inter": ("jcas", {"inter": False}),
     "jcas_no_class_correction": ("jcas", {"correct_class": False}),
