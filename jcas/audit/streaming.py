@@ -202,7 +202,7 @@ def _transition(auditor: _Auditor, records: Sequence[Record], path: Path, *, mat
     if path.is_file():
         return np.array(json.loads(path.read_text(encoding="utf-8")))
     classes = auditor.dataset.labels.num_classes
-    learned = np.mean([run.method.noise().detach().double().numpy() for run in auditor.models.all()], axis=0)
+    learned = [run.method.noise().detach().double().numpy() for run in auditor.models.all()]
     conflicts, counts = Conflicts(), np.zeros((classes, classes), dtype=np.int64)
     for place in np.unique(np.linspace(0, len(records) - 1, COUNTED_IMAGES).round().astype(int)):
         _, given, probs = auditor.load(records[place])
@@ -210,10 +210,10 @@ def _transition(auditor: _Auditor, records: Sequence[Record], path: Path, *, mat
         counts += count_confident(probs, given)
     if matrix == "contested":
         transition = conflicts.transition(classes)
-    elif np.allclose(learned, np.eye(classes)):  # the run believes its labels: count where it contradicts them
-        transition = transition_from(counts)
+    elif any(np.allclose(noise, np.eye(classes)) for noise in learned):
+        transition = transition_from(counts)  # a run believes its labels: count where it contradicts them
     else:
-        transition = learned
+        transition = np.mean(learned, axis=0)
     write_json(path, transition.tolist())
     return transition
 

@@ -115,17 +115,17 @@ class JCAS(Method):
     both are learned by gradient beside a volume term of weight ``volume_weight``, and ``consistency_weight`` weighs
     L_CACR.
 
-    No matrix explains labels that were drawn wrongly, and a network learns them like any shape. The warm-up measures
-    which kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``). A `ColourWitness`
+    No matrix explains a habit of those who draw, and a network learns it like any shape. The warm-up measures which
+    kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``). A `ColourWitness`
     (``witness``) learns to name classes by colour alone, first from the labels, then from the predictions; if it knows
     all classes (`known_classes`), labels stand where it names them. If not, a label is set aside where image, model and
     label together (`repaired`) name another class (`unchallenged`), and outlines that are too wide all over the dataset
     are moved (``outline_bias``, `OutlineBias`). Witness or appearance have a say in the prediction, too; appearance
     also if labels were flipped, wherever looks tell touching classes apart.
     Labels are never replaced: the model cannot talk itself into anything. Pairs are left out. T_C is counted over all
-    pixels and corrects drawn labels only if they go wrong by chance, as those of several readers do: if no witness is
-    heard and outlines stay where they are. It then follows the model as `expected_counts` say. Of labels with a habit
-    T_C would forgive what the image objects to.
+    pixels, and corrects drawn labels only while no habit is seen, as with those of several readers: looks tell classes
+    apart, outlines stay where they are, no witness is heard. It then follows the model as `expected_counts` say, and N
+    with it. Of labels with a habit T_C would forgive what the image objects to.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
@@ -281,23 +281,28 @@ class JCAS(Method):
         return not self.warming_up or self.recipe.affinity_in_warmup
 
     @property
-    def _drawn_by_chance(self) -> bool:
-        """Whether the image knows of no habit in labels that are drawn: outlines are right, and no witness is heard."""
-        return not self._witness_heard and (self.outlines is None or not bool(self.outlines.offset.any()))
+    def _no_habit_seen(self) -> bool:
+        """Whether the image can tell classes apart and found nothing that is wrong with drawn labels everywhere.
+
+        A witness that is heard finds more than outlines show.
+        """
+        if self.outlines is None or self._witness_heard:
+            return False
+        return bool(self.outlines.telling) and not bool(self.outlines.offset.any())
 
     @property
     def corrects_class(self) -> bool:
-        """Whether T_C corrects the loss: of flipped labels, and of drawn ones that go wrong by chance.
+        """Whether T_C corrects the loss: of flipped labels, and of drawn ones without a habit.
 
         A habit, like outlines that are too wide everywhere, is no chance that befalls pixels: T_C would forgive it.
         """
         if self.warming_up or not self.correct_class:
             return False
-        return not self.image_objects or self._drawn_by_chance
+        return not self.image_objects or self._no_habit_seen
 
     @property
-    def _follows_the_model(self) -> bool:
-        """Whether T_C, counted once, is now improved step by step."""
+    def _expects(self) -> bool:
+        """Whether T_C, once counted, is now improved step by step (`expected_counts`)."""
         counted = int(self.epoch) > self.first_count and not self.recipe.learned_matrices
         return counted and self.image_objects and self.corrects_class
 
@@ -335,7 +340,7 @@ class JCAS(Method):
             if self.recipe.outline_bias and bool(self.outlines.offset.any()):
                 found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
         if self.image_objects and self.corrects_class:
-            found["noise"] = "by chance, T_C corrects it"
+            found["noise"] = "no habit seen, T_C corrects it"
         return found
 
     def start_epoch(self, epoch: int) -> None:
@@ -359,7 +364,8 @@ class JCAS(Method):
             self.prior.copy_(self.class_counts.sum(1) / self.class_counts.sum())
             # What is wrong with drawn labels is not in the cores.
             counts = self.class_counts if self._labels_are_drawn else self.core_counts
-            self.class_transition.copy_(counted_transition(counts))
+            before = self.class_transition if self._expects else None
+            self.class_transition.copy_(counted_transition(counts, before=before))
             if self.consistency_weight:
                 self.pair_transition.copy_(class_to_affinity(self.class_transition, self.prior))
             else:
@@ -404,7 +410,7 @@ class JCAS(Method):
                 loss = loss + self.recipe.auxiliary_affinity_weight * parts["auxiliary_affinity_loss"]
             parts["auxiliary_loss"] = class_loss(auxiliary_logits, batch, self.noise())
             loss = loss + AUXILIARY_WEIGHT * parts["auxiliary_loss"]
-        if self.recipe.learned_matrices and not self.warming_up:
+        if self.recipe.learned_matrices and not self.warming_up and (self.corrects_class or not self.image_objects):
             loss = loss + self._matrix_terms(parts)
         if lesson is not None:
             parts["witness_loss"] = lesson
@@ -468,13 +474,13 @@ class JCAS(Method):
 
     @torch.no_grad()
     def _count(self, logits: Tensor, batch: Batch) -> None:
-        """Add this batch's predictions against its labels to the counts, over all processes."""
+        """Add this batch's predictions, or what they lead to expect, against its labels to the counts."""
         probs = self._unbiased(logits.softmax(1))
         sure, believed = probs.max(1)  # argmax takes eight times as long
         size = believed.shape[1:]
         weight = None if batch.weight is None else resized_labels(batch.weight, size)
         labels = resized_labels(_trusted(batch), size)
-        if self._follows_the_model:
+        if self._expects:
             counts = expected_counts(probs, labels, self.class_transition, weight=weight)
         else:
             counts = confusion_counts(believed, labels, self.num_classes, weight=weight).sum(0)
@@ -531,7 +537,9 @@ class JCAS(Method):
         if self.image_objects:
             batch = self._screened(batch, probs)
             probs = self._with_the_image(batch.image, probs)
-        return corrected_cross_entropy(probs, batch.noisy, self.noise(), weight=batch.weight)
+        # Of drawn labels without T_C, which comes and goes: epochs are to be compared.
+        noise = super().noise() if self.image_objects else self.noise()
+        return corrected_cross_entropy(probs, batch.noisy, noise, weight=batch.weight)
 
     def end_validation(self) -> None:
         """See what the validation images say about outlines, and about looks."""

@@ -67,17 +67,27 @@ def test_expected_counts_match_a_loop_over_pixels(seed, num_classes):
     assert torch.allclose(expected_counts(probs, noisy, transition, weight=weight), slow, atol=1e-12)
 
 
-def test_expectation_finds_the_noise_from_a_bad_start_and_never_leaves_the_identity():
-    """A model that knows the truth: counting in turns with normalising ends at the noise, whatever it began with."""
+def test_expectation_finds_the_noise_from_another_start_for_a_model_that_is_right():
     transition, clean = symmetric(3, 0.3), torch.multinomial(torch.tensor([0.7, 0.2, 0.1]), 100_000, True)
     noisy = torch.multinomial(transition[clean], 1)[:, 0]
     probs = torch.nn.functional.one_hot(clean, 3).T[None].double() * 0.94 + 0.02
     found, stuck = symmetric(3, 0.6), torch.eye(3, dtype=torch.float64)
     for _ in range(30):
-        found = from_counts(expected_counts(probs, noisy[None], found))
-        stuck = from_counts(expected_counts(probs, noisy[None], stuck))
+        found = counted_transition(expected_counts(probs, noisy[None], found), before=found)
+        stuck = counted_transition(expected_counts(probs, noisy[None], stuck), before=stuck)
     assert torch.allclose(found, transition, atol=0.03)
-    assert torch.equal(stuck, torch.eye(3, dtype=torch.float64))
+    assert torch.equal(stuck, torch.eye(3, dtype=torch.float64))  # a certainty that no evidence moves
+
+
+def test_doubt_does_not_add_up_over_rounds():
+    """Counts that follow from a matrix give it back, however rare a class is."""
+    start = torch.tensor([[0.99, 0.01], [0.2, 0.8]], dtype=torch.float64)
+    kept, drawn_to_the_mean = start, start
+    for _ in range(20):
+        kept = counted_transition(torch.tensor([[9900.0], [100.0]]) * kept, before=kept)
+        drawn_to_the_mean = counted_transition(torch.tensor([[9900.0], [100.0]]) * drawn_to_the_mean)
+    assert torch.allclose(kept, start, atol=1e-9)
+    assert drawn_to_the_mean[1, 0] < 0.1
 
 
 def test_doubt_of_the_model_counts_less_than_what_it_insists_on():
@@ -96,6 +106,10 @@ def test_bad_arguments_are_named():
         pair_counts(torch.ones(2, 2))
     with pytest.raises(ValueError, match=r"noisy must have shape \(1, 5\), got \(1, 4\)"):
         expected_counts(torch.full((1, 2, 5), 0.5), labels, symmetric(2, 0.1))
+    with pytest.raises(ValueError, match="are these logits"):
+        expected_counts(torch.full((1, 2, 4), 3.0), labels, symmetric(2, 0.1))
+    with pytest.raises(ValueError, match="rows of transition must sum to 1"):
+        expected_counts(torch.full((1, 2, 4), 0.5), labels, torch.tensor([[0.9, 0.3], [0.1, 0.7]]))
 
 
 def test_no_counted_row_has_its_largest_entry_beside_the_diagonal():

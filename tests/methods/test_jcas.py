@@ -214,13 +214,16 @@ def test_labels_that_the_image_contradicts_are_set_aside_and_never_replaced():
 def test_the_loss_does_not_see_labels_that_were_set_aside():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
     method.witness.known.copy_(torch.tensor([True, True, False]))  # who does not know all classes is not heard
-    with torch.no_grad():
-        probs = torch.nn.functional.interpolate(method.model(data.image).logits, (64, 64), mode="bilinear").softmax(1)
-        kept = unchallenged(data.noisy, repaired(data.image, data.noisy, probs))
-        loss = method(data)["class_loss"]
-        carried = torch.einsum("bmhw,mn->bnhw", probs, method.class_transition)
-        expected = torch.nn.functional.nll_loss(carried.log(), kept, ignore_index=255)
-    assert (kept == 255).any() and loss.item() == pytest.approx(expected.item(), rel=1e-4)
+    for telling in (False, True):
+        method.outlines.telling.fill_(telling)
+        with torch.no_grad():
+            logits = method.model(data.image).logits
+            probs = torch.nn.functional.interpolate(logits, (64, 64), mode="bilinear").softmax(1)
+            kept = unchallenged(data.noisy, repaired(data.image, data.noisy, probs))
+            loss = method(data)["class_loss"]
+            carried = torch.einsum("bmhw,mn->bnhw", probs, method.class_transition) if telling else probs
+            expected = torch.nn.functional.nll_loss(carried.log(), kept, ignore_index=255)
+        assert (kept == 255).any() and loss.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_labels_stand_where_a_witness_of_all_classes_names_them():
@@ -339,12 +342,20 @@ def test_pairs_of_drawn_labels_are_left_out():
     assert after_warm_up(batch()).uses_pairs
 
 
+def without_a_habit(data: Batch, **options) -> JCAS:
+    """After the warm-up on drawn labels, with images that tell classes apart and object to no outline."""
+    method = after_warm_up(data, **options)
+    method.outlines.telling.fill_(True)
+    if method.witness is not None:
+        method.witness.known.fill_(False)
+    return method
+
+
 def test_the_matrix_corrects_drawn_labels_unless_they_have_a_habit():
-    method = after_warm_up(drawn_batch())
-    method.witness.known.fill_(False)
+    method = without_a_habit(drawn_batch())
     assert method.corrects_class and torch.equal(method.noise(), method.class_transition)
     assert not torch.equal(method.noise(), torch.eye(3))
-    assert method.findings()["noise"] == "by chance, T_C corrects it"
+    assert method.findings()["noise"] == "no habit seen, T_C corrects it"
     assert torch.equal(method.pair_noise(), torch.eye(2))
     method.witness.known.fill_(True)  # colours speak
     assert not method.corrects_class and torch.equal(method.noise(), torch.eye(3))
@@ -353,22 +364,48 @@ def test_the_matrix_corrects_drawn_labels_unless_they_have_a_habit():
     assert not method.corrects_class and torch.equal(method.noise(), torch.eye(3))
     assert "noise" not in method.findings()
     assert torch.equal(method.matrices()["class_transition"], method.class_transition)  # reported all the same
-    assert not after_warm_up(drawn_batch(), correct_class=False).corrects_class
+    method.outlines.offset.zero_()
+    method.outlines.telling.fill_(False)  # who cannot see has seen no habit; that proves nothing
+    assert not method.corrects_class and torch.equal(method.noise(), torch.eye(3))
+    assert not without_a_habit(drawn_batch(), correct_class=False).corrects_class
+    assert without_a_habit(drawn_batch(), witness=False).corrects_class
+    assert not after_warm_up(drawn_batch(), witness=False).corrects_class  # no validation image has come by
+
+
+def test_drawn_labels_are_validated_without_the_matrix_which_comes_and_goes():
+    data, method = drawn_batch(), without_a_habit(drawn_batch()).eval()
+    probs = probabilities_of(data.noisy)
+    loss = method.validation_loss(data, probs)
+    method.outlines.offset.copy_(torch.tensor([1e-6, 0.0, 0.0]))
+    assert loss.item() == pytest.approx(method.validation_loss(data, probs).item(), rel=1e-4)
+
+
+def test_learned_matrices_stand_still_while_they_correct_nothing():
+    method = without_a_habit(drawn_batch(), learned_matrices=True)
+    assert "volume" in method(drawn_batch())
+    method.outlines.offset.copy_(torch.tensor([0.5, -0.5, 0.0]))
+    parts = method(drawn_batch())
+    parts["loss"].backward()
+    assert "volume" not in parts and method.class_matrix.weight.grad is None
 
 
 def test_the_matrix_of_drawn_labels_is_counted_once_and_then_by_expectation():
-    data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
-    method.witness.known.fill_(False)
+    data, method = drawn_batch(), without_a_habit(drawn_batch()).eval()
+    data = replace(data, weight=torch.rand(data.noisy.shape, generator=torch.Generator().manual_seed(3)))
     counted = method.class_transition.clone()
     with torch.no_grad():
         probs = method.model(data.image).logits.softmax(1)
         method(data)
     labels = resized_labels(data.noisy, probs.shape[2:])
-    assert torch.allclose(method.class_counts, expected_counts(probs, labels, counted), rtol=1e-5)
+    weight = resized_labels(data.weight, probs.shape[2:])
+    expected = expected_counts(probs, labels, counted, weight=weight)
+    assert torch.allclose(method.class_counts, expected, rtol=1e-5)
+    method.end_epoch(1)
+    assert torch.allclose(method.class_transition, counted_transition(expected, before=counted).float())
     method.outlines.offset.copy_(torch.tensor([0.5, -0.5, 0.0]))  # a habit: predictions against labels, as ever
     method.start_epoch(2)
     with torch.no_grad():
-        method(data)
+        method(drawn_batch())
     assert torch.equal(method.class_counts, method.class_counts.round())
 
 
