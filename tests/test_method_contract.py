@@ -57,7 +57,7 @@ def stages(method, kind: str):
             method.validation_loss(lesson, method.segment(lesson.image))
             method.end_validation()
         if kind == "drawn without a habit" and getattr(method, "outlines", None) is not None:
-            method.outlines.telling.fill_(True)  # two images show too little of an outline to find it out
+            method.outlines.quiet.fill_(3)  # two images show too little of an outline to find it out
             method.outlines.offset.zero_()
             if method.witness is not None:
                 method.witness.known.fill_(False)

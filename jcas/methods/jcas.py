@@ -123,9 +123,9 @@ class JCAS(Method):
     are moved (``outline_bias``, `OutlineBias`). Witness or appearance have a say in the prediction, too; appearance
     also if labels were flipped, wherever looks tell touching classes apart.
     Labels are never replaced: the model cannot talk itself into anything. Pairs are left out. T_C is counted over all
-    pixels, and corrects drawn labels only while no habit is seen, as with those of several readers: looks tell classes
-    apart, outlines stay where they are, no witness is heard. It then follows the model as `expected_counts` say, and N
-    with it. Of labels with a habit T_C would forgive what the image objects to.
+    pixels, and corrects drawn labels only while no habit is seen, as with those of several readers: no witness is
+    heard, and outlines seem right (`OutlineBias.right`). It then follows the model as `expected_counts` say, and N with
+    it. Of labels with a habit T_C would forgive what the image objects to.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
@@ -282,13 +282,11 @@ class JCAS(Method):
 
     @property
     def _no_habit_seen(self) -> bool:
-        """Whether the image can tell classes apart and found nothing that is wrong with drawn labels everywhere.
+        """Whether the image has looked for what is wrong with drawn labels everywhere, and found nothing.
 
         A witness that is heard finds more than outlines show.
         """
-        if self.outlines is None or self._witness_heard:
-            return False
-        return bool(self.outlines.telling) and not bool(self.outlines.offset.any())
+        return self.outlines is not None and self.outlines.right and not self._witness_heard
 
     @property
     def corrects_class(self) -> bool:

@@ -25,6 +25,7 @@ _MOST_IMAGES = 128
 _MOST_PIXELS = 128 * 128
 _ROUNDS = 3
 _FORGOTTEN = 0.1  # of a log-ratio
+_LOOKS = 3
 
 
 class OutlineBias(nn.Module):
@@ -44,7 +45,9 @@ class OutlineBias(nn.Module):
         self.offset: Tensor
         self.telling: Tensor  # whether looks tell all classes apart that touch
         self.register_buffer("offset", torch.zeros(num_classes))
+        self.quiet: Tensor  # looks in a row that found nothing
         self.register_buffer("telling", torch.tensor(False))
+        self.register_buffer("quiet", torch.zeros((), dtype=torch.long))
         self.forget()
 
     def unbiased(self, probs: Tensor) -> Tensor:  # (B, C, H, W) -> (B, C, H, W)
@@ -79,9 +82,18 @@ class OutlineBias(nn.Module):
             return
         self.telling.fill_(told_apart(counts))
         if move:
+            self.quiet.copy_(self.quiet + 1 if bool(self.telling) and not bool(found.any()) else 0)
             self.offset.copy_((self.offset + found) / 2)
             if not bool(found.any()) and float(self.offset.abs().max()) < _FORGOTTEN:
                 self.offset.zero_()
+
+    @property
+    def right(self) -> bool:
+        """Whether outlines seem right: looks tell classes apart, and three times in a row nothing was to be moved.
+
+        A young model does not show a habit at once.
+        """
+        return int(self.quiet) >= _LOOKS and not bool(self.offset.any())
 
     def _counted(self, rounds: int) -> tuple[OutlineCounts, Tensor]:
         """Counts of the images kept, and the offsets that follow from them.

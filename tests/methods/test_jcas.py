@@ -215,7 +215,7 @@ def test_the_loss_does_not_see_labels_that_were_set_aside():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
     method.witness.known.copy_(torch.tensor([True, True, False]))  # who does not know all classes is not heard
     for telling in (False, True):
-        method.outlines.telling.fill_(telling)
+        method.outlines.quiet.fill_(3 * telling)
         with torch.no_grad():
             logits = method.model(data.image).logits
             probs = torch.nn.functional.interpolate(logits, (64, 64), mode="bilinear").softmax(1)
@@ -346,6 +346,7 @@ def without_a_habit(data: Batch, **options) -> JCAS:
     """After the warm-up on drawn labels, with images that tell classes apart and object to no outline."""
     method = after_warm_up(data, **options)
     method.outlines.telling.fill_(True)
+    method.outlines.quiet.fill_(3)
     if method.witness is not None:
         method.witness.known.fill_(False)
     return method
@@ -365,7 +366,7 @@ def test_the_matrix_corrects_drawn_labels_unless_they_have_a_habit():
     assert "noise" not in method.findings()
     assert torch.equal(method.matrices()["class_transition"], method.class_transition)  # reported all the same
     method.outlines.offset.zero_()
-    method.outlines.telling.fill_(False)  # who cannot see has seen no habit; that proves nothing
+    method.outlines.quiet.fill_(2)  # too early to say
     assert not method.corrects_class and torch.equal(method.noise(), torch.eye(3))
     assert not without_a_habit(drawn_batch(), correct_class=False).corrects_class
     assert without_a_habit(drawn_batch(), witness=False).corrects_class

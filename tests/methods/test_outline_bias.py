@@ -112,6 +112,27 @@ def test_what_is_left_of_an_offset_that_is_not_seen_again_is_dropped():
     assert left == [[0.15, -0.15], [0.0, 0.0]]
 
 
+def test_outlines_seem_right_after_three_looks_that_found_nothing_and_not_once_one_has():
+    image, _, distance = discs(0.0)
+    _, _, wide = discs(3.0)
+    noise = torch.randn(image.shape, generator=torch.Generator().manual_seed(1))
+    bias, right = OutlineBias(2), []
+
+    def look(image, distance):
+        bias.remember(image, learned(distance), (distance < 0).long())
+        bias.measure()
+        right.append(bias.right)
+
+    for _ in range(4):
+        look(image, distance)
+    look(image, wide)
+    for _ in range(3):
+        look(image, distance)
+    assert right == [False, False, True, True, False, False, False, True]
+    look(noise, distance)  # who cannot see has seen no habit; that proves nothing
+    assert not bias.right
+
+
 def test_flipped_labels_say_only_whether_looks_tell():
     image, _, distance = discs(3.0)
     bias = OutlineBias(2)
