@@ -82,7 +82,7 @@ class OutlineBias(nn.Module):
             return
         self.telling.fill_(told_apart(counts))
         if move:
-            self.quiet.copy_(self.quiet + 1 if bool(self.telling) and not bool(found.any()) else 0)
+            self.quiet.fill_(int(self.quiet) + 1 if bool(self.telling) and not bool(found.any()) else 0)
             self.offset.copy_((self.offset + found) / 2)
             if not bool(found.any()) and float(self.offset.abs().max()) < _FORGOTTEN:
                 self.offset.zero_()
