@@ -19,6 +19,15 @@ def write_section(document: str, name: str, content: str) -> None:
     path.write_text(pattern.sub(lambda found: found[1] + content.strip() + "\n" + found[2], text), encoding="utf-8")
 
 
+def read_section(document: str, name: str) -> str:
+    """What stands between ``<!-- name -->`` and ``<!-- /name -->`` in a document of the project."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    found = re.search(rf"<!-- {re.escape(name)} -->\n(.*?)<!-- /{re.escape(name)} -->", text, re.DOTALL)
+    if found is None:
+        raise ValueError(f"{document} has no section {name}")
+    return found[1].strip()
+
+
 def commit() -> str:
     """The commit that is measured; ``+`` marks uncommitted changes of the package."""
     done = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True)

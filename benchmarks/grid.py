@@ -21,12 +21,18 @@ import re
 import shutil
 from pathlib import Path
 from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from command import jcas
-from documents import ROOT, write_section
+from documents import ROOT, read_section, write_section
+from earlier import with_earlier, with_earlier_lines
 from matrices import HEADER, compared, line
 from PIL import Image
 from prepare import prepare
+
+from jcas.benchmark.figures import draw_curves
+from jcas.benchmark.tables import markdown, noise_rates
 
 MAIN = ("upper_bound", "baseline", "volmin", "jcas")
 PEERS = (
@@ -106,28 +112,47 @@ def run_part(
 
 
 def write_documents(part: str, work: Path) -> None:
-    """The tables of a part into docs/RESULTS.md, its rows into docs/results/, its pictures into docs/pictures/."""
+    """The tables of a part into docs/RESULTS.md, its rows into docs/results/, its pictures into docs/pictures/.
+
+    With what docs/results/ holds of earlier work folders and this one lacks (`with_earlier`).
+    """
     out = work / part
     if not (out / "table.json").is_file():
         return
     results, pictures = ROOT / "docs" / "results", ROOT / "docs" / "pictures"
     results.mkdir(exist_ok=True)
     pictures.mkdir(exist_ok=True)
-    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    (results / f"grid_{part}.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    for picture in out.glob("curves*.png"):
-        shutil.copyfile(picture, pictures / f"{part}_{picture.name}")
-    table = (out / "table.md").read_text(encoding="utf-8")
-    table = re.sub(r"^##? .*\n\n", "", table, count=2, flags=re.MULTILINE)  # the page has its own headings
+    own = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    kept = results / f"grid_{part}.json"
+    summary = with_earlier(own, json.loads(kept.read_text(encoding="utf-8"))) if kept.is_file() else own
+    kept.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    with TemporaryDirectory() as folder:
+        for picture in draw_curves(summary, Path(folder)):
+            if picture.suffix == ".png":
+                shutil.copyfile(picture, pictures / f"{part}_{picture.name}")
+    table = re.sub(r"^##? .*\n\n", "", markdown(summary), count=2, flags=re.MULTILINE)  # the page has its headings
     table = re.sub(r"^##(?=#? )", "###", table, flags=re.MULTILINE)
-    with Image.open(out / "qualitative.png") as picture:
-        small = picture.convert("RGB")
-        small.thumbnail((800, 2600))
-        small.save(pictures / f"{part}_qualitative.jpg", quality=80)
-    rates = (out / "noise_rates.md").read_text(encoding="utf-8").split("\n\n", 2)[2]
+    shown = pictures / f"{part}_qualitative.jpg"
+    if not shown.is_file() or _methods(summary) == _methods(own):  # a picture of some methods would be no progress
+        with Image.open(out / "qualitative.png") as picture:
+            small = picture.convert("RGB")
+            small.thumbnail((800, 2600))
+            small.save(shown, quality=80)
+    rates = noise_rates(summary).split("\n\n", 2)[2]
     pictured = f"![Test Jac by epoch, for looking only](pictures/{part}_curves.png)\n\n{rates}\n"
-    shown = f"\n![Image, truth, label, predictions](pictures/{part}_qualitative.jpg)\n"
-    write_section("docs/RESULTS.md", f"grid {part}", pictured + table + shown)
+    below = f"\n![Image, truth, label, predictions](pictures/{part}_qualitative.jpg)\n"
+    write_section("docs/RESULTS.md", f"grid {part}", pictured + table + below)
+
+
+def _methods(summary: dict[str, Any]) -> set[tuple[str, str]]:
+    groups = [group for dataset in summary["datasets"] for group in dataset["noises"]]
+    return {(group["noise"], entry["method"]) for group in groups for entry in group["methods"]}
+
+
+def write_lines(document: str, section: str, lines: list[str], *, keys: int) -> None:
+    """A table into a document, with the rows that it already holds and this work folder lacks."""
+    earlier = read_section(document, section).splitlines()
+    write_section(document, section, "\n".join(with_earlier_lines(lines, earlier, keys=keys)))
 
 
 def finished(work: Path, part: str, noise: str) -> dict[str, dict[int, Path]]:
@@ -143,12 +168,12 @@ def finished(work: Path, part: str, noise: str) -> dict[str, dict[int, Path]]:
 
 def write_matrices(work: Path) -> None:
     """Learned against true matrices of the flipped labels of acdc into docs/RESULTS.md."""
-    lines = [HEADER]
+    lines = HEADER.splitlines()
     for noise in sorted(NOISES["acdc"][1:]):
         for method, folders in sorted(finished(work, "acdc", noise).items()):
             if found := [matrices for folder in folders.values() if (matrices := compared(folder))]:
                 lines.append(line(noise, method, found))
-    write_section("docs/RESULTS.md", "matrices", "\n".join(lines))
+    write_lines("docs/RESULTS.md", "matrices", lines, keys=2)
 
 
 def write_ends(work: Path) -> None:
@@ -164,26 +189,31 @@ def write_ends(work: Path) -> None:
             curves = [[json.loads(row)["looking_only"]["jac"] for row in text.splitlines()] for text in metrics]
             for values in ([max(curve) for curve in curves], [curve[-1] for curve in curves]):
                 shown.append(f"{mean(values):.1f}" if values else "–")
-        lines.append(f"| {part}, {noise.split(':')[0]} ({len(curves)}) | " + " | ".join(shown) + " |")
-    write_section("docs/RESULTS.md", "ends", "\n".join(lines))
+        if curves:
+            lines.append(f"| {part}, {noise.split(':')[0]} ({len(curves)}) | " + " | ".join(shown) + " |")
+    write_lines("docs/RESULTS.md", "ends", lines, keys=1)
 
 
-def write_ablations(work: Path) -> None:
-    """JCAS without each of its parts, beside JCAS with the same seeds, into docs/METHOD.md."""
-    jac: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
-    for column in HEADLINES:
-        for method, folders in finished(work, *column).items():
-            scores = {seed: json.loads((folder / "results.json").read_text()) for seed, folder in folders.items()}
-            jac.setdefault(column, {})[method] = {seed: score["jac"]["mean"] for seed, score in scores.items()}
-    columns = [column for column, found in jac.items() if "jcas" in found and not set(ABLATIONS).isdisjoint(found)]
+def kept_rows(part: str, noise: str) -> dict[str, dict[str, Any]]:
+    """The rows of docs/results/ of a part and noise, by method."""
+    path = ROOT / "docs" / "results" / f"grid_{part}.json"
+    if not path.is_file():
+        return {}
+    groups = json.loads(path.read_text(encoding="utf-8"))["datasets"][0]["noises"]
+    return {row["method"]: row for group in groups if group["noise"] == noise for row in group["methods"]}
+
+
+def write_ablations() -> None:
+    """JCAS without each of its parts, beside JCAS with the same seeds, from docs/results/, into docs/METHOD.md."""
+    columns = {column: {name: row["by_seed"] for name, row in kept_rows(*column).items()} for column in HEADLINES}
     lines = [
         "| mean Jac on test images | " + " | ".join(f"{part}, {noise.split(':')[0]}" for part, noise in columns) + " |",
         "|---|" + "--:|" * len(columns),
     ]
     for name in ("jcas", *ABLATIONS):
         shown = []
-        for column in columns:
-            whole, own = jac[column]["jcas"], jac[column].get(name, {})
+        for rows in columns.values():
+            whole, own = rows.get("jcas", {}), rows.get(name, {})
             seeds = sorted(set(own) & set(whole))
             every = ", ".join(f"{own[seed]:.1f}" for seed in seeds)
             change = f" ({mean(own[seed] - whole[seed] for seed in seeds):+.1f})" if seeds and name != "jcas" else ""
@@ -202,8 +232,7 @@ def write_headline() -> None:
     for (part, noise), title in HEADLINES.items():
         summary = json.loads((ROOT / "docs" / "results" / f"grid_{part}.json").read_text(encoding="utf-8"))
         data = summary["datasets"][0]
-        found = next(table["methods"] for table in data["noises"] if table["noise"] == noise)
-        rows = {row["method"]: row for row in found if row["jac"]}
+        rows = kept_rows(part, noise)
         jac = {name: row["jac"]["mean"]["mean"] for name, row in rows.items()}
         others = {name: value for name, value in jac.items() if name not in ("jcas", "baseline", *ABLATIONS)}
         best = max(others, key=others.__getitem__) if others else ""
@@ -254,7 +283,7 @@ def main() -> None:
     if options.docs:
         write_matrices(work)
         write_ends(work)
-        write_ablations(work)
+        write_ablations()
         write_headline()
 
 
