@@ -176,6 +176,10 @@ def train(
     watch: Annotated[
         str | None, typer.Option(help="Split of the Jac curve: none, val, test.", show_default="val")
     ] = None,
+    validation: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Share to hold out where there are no val images.", show_default="0.125"),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of every random choice.", show_default="0")] = None,
     workers: Annotated[int | None, typer.Option(min=0, help="Loader processes.", show_default="0")] = None,
     cache: Annotated[
@@ -226,6 +230,7 @@ def train(
         "weight_decay": weight_decay,
         "selection": selection,
         "watch": watch,
+        "validation": validation,
         "seed": seed,
         "workers": workers,
         "cache": cache,
@@ -294,6 +299,8 @@ def evaluate(
     trained = read_run(run)
     trained.method.to(device_named(device))
     dataset = open_dataset(data or Path(trained.config.data))
+    if data is None:  # with the validation images of the training
+        dataset = dataset.with_validation(trained.config.validation)
     if dataset.labels.names != trained.labels.names:
         raise ValueError(f"{dataset.root}: classes {dataset.labels.names}, but {run} knows {trained.labels.names}")
     if dataset.channels != trained.channels:

@@ -46,6 +46,9 @@ class Config(BaseModel):
         "noisy_validation", description="epoch to keep: least noisy validation loss of the corrected output, or last"
     )
     watch: Literal["none", "val", "test"] = Field("val", description="split of the Jac curve; for looking only")
+    validation: float = Field(
+        0.125, ge=0, lt=1, description="share of the training images to hold out where the dataset has no val images"
+    )
     seed: int = Field(0, ge=0)
 
     workers: int = Field(0, ge=0, description="loader processes")

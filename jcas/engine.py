@@ -326,7 +326,8 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     config = config.resolved()
     torch_threads(config.threads)
     keep_freed_memory()
-    dataset = open_dataset(config.data)
+    given = open_dataset(config.data)
+    dataset = given.with_validation(config.validation)
     # As torchrun, SLURM or Lightning's own launcher number the processes.
     first = (getattr(rank_zero_only, "rank", None) or 0) == 0
     torch.manual_seed(config.seed)
@@ -341,6 +342,9 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
         noise_info(dataset)
         engine.try_one_image()
         _prepare_folder(out, config, resume=resume)
+        if dataset is not given:
+            held = f"{len(dataset.split('val'))} of {len(given.split('train'))} training images"
+            print(f"jcas: {dataset.root} has no val images: {held} are held out (--validation)", file=sys.stderr)
         if unseen:
             classes = f"{', '.join(unseen)} never occur{'s' if len(unseen) == 1 else ''}"
             print(f"jcas: {classes} in the training labels of {dataset.root} and cannot be learnt", file=sys.stderr)

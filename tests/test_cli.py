@@ -195,6 +195,19 @@ def test_a_dataset_without_val_and_test_still_gives_a_model(broken, tmp_path, ca
     assert code == 0, err
 
 
+def test_without_val_images_some_training_images_are_held_out_and_can_be_scored(tmp_path, capsys):
+    data = write_dataset(tmp_path / "data", count=24, size=(40, 48), seed=1, domain="source")
+    text = (data / "split.csv").read_text()
+    (data / "split.csv").write_text(text.replace(",val", ",train"))
+    code, _, err = train_on(data, tmp_path / "run", capsys)
+    assert code == 0 and "has no val images" in err and "are held out (--validation)" in err, err
+    assert "val" in json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
+    assert jcas("evaluate", tmp_path / "run", "--split", "val", capsys=capsys)[0] == 0
+    code, _, err = train_on(data, tmp_path / "all", capsys, "--validation", 0)
+    assert code == 0 and "held out" not in err, err
+    assert "val" not in json.loads((tmp_path / "all" / "metrics.jsonl").read_text())
+
+
 def test_true_matrices_of_pixels_and_pairs_are_kept(truth, tmp_path, capsys):
     corrupt = ("corrupt", truth, "--noise", "symmetric", "--set", "rate=0.4", "--out", tmp_path / "noisy")
     assert jcas(*corrupt, capsys=capsys)[0] == 0

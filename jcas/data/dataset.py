@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import track
@@ -83,6 +85,8 @@ class FileReader:
             mask[stored == value] = meaning[value]
         return mask
 
+_FEWEST_TO_PART = 16
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -116,6 +120,24 @@ class Dataset:
             raise ValueError(f"{self.root}: validation would take every training image")
         moved = [replace(r, split="val") if r.group in groups and r.split == "train" else r for r in self.records]
         return replace(self, records=tuple(moved))
+
+    def with_validation(self, share: float) -> Dataset:
+        """The same dataset, with about this share of the training images held out as ``val`` where it has none.
+
+        Whole groups, always the same ones, as many as come nearest to the share; fewer than 16 images, or a group that
+        is all of them, are left alone.
+        """
+        training = self.split("train")
+        if self.split("val") or len(training) < _FEWEST_TO_PART:
+            return self
+        sizes = Counter(record.group for record in training)
+        names, wanted = sorted(sizes), share * len(training)
+        held: list[str] = []
+        for index in np.random.default_rng(0).permutation(len(names)):
+            images = sum(sizes[group] for group in held)
+            if abs(images + sizes[names[index]] - wanted) < abs(images - wanted):
+                held.append(names[index])
+        return self.hold_out(held) if held else self
 
     def truth_is_clean(self, split: str = "test") -> bool:
         """Whether evaluation on this split sees true labels, not just the (maybe noisy) training labels."""

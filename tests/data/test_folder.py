@@ -351,3 +351,30 @@ def test_acdc_is_read_by_patient():
         sample = dataset.load(record, clean=True)
         assert sample.image.shape[1:] == sample.noisy.shape == dataset.size(record)
         assert os.path.samefile(record.image.parent, ACDC / "images")
+
+
+def parted(root: Path, splits: dict[str, tuple[str, str]]) -> Path:
+    """A folder of images whose split.csv says (split, group) of each."""
+    write_folder(root, numbered(len(splits)))
+    lines = [f"{name},{split},{group}\n" for name, (split, group) in splits.items()]
+    (root / "split.csv").write_text("name,split,group\n" + "".join(lines))
+    return root
+
+
+def test_where_no_image_validates_whole_groups_of_the_training_images_do(tmp_path):
+    patients = {name: ("test" if k >= 48 else "train", f"p{k // 3}") for k, name in enumerate(numbered(60))}
+    dataset = read_folder(parted(tmp_path, patients))
+    held = dataset.with_validation(1 / 8)
+    assert layout(held) == layout(dataset.with_validation(1 / 8))
+    assert len(held.split("val")) == 6 and len(held.split("train")) == 42  # two patients of three images: 1/8 of 48
+    assert {r.group for r in held.split("val")}.isdisjoint(r.group for r in held.split("train"))
+    assert held.split("test") == dataset.split("test")
+    assert held.with_validation(1 / 2) is held  # has some
+    assert dataset.with_validation(0) is dataset
+
+
+@pytest.mark.parametrize(("images", "group"), [(15, "own"), (40, "shared")])
+def test_few_images_and_a_single_group_are_not_parted(tmp_path, images, group):
+    names = {name: ("train", name if group == "own" else group) for name in numbered(images)}
+    dataset = read_folder(parted(tmp_path, names))
+    assert dataset.with_validation(1 / 8) is dataset
