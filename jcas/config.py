@@ -43,7 +43,8 @@ class Config(BaseModel):
     poly_power: float = Field(0.9, ge=0, description="learning rate falls as (1 - step / steps) ** power")
 
     selection: Literal["noisy_validation", "last"] = Field(
-        "noisy_validation", description="epoch to keep: least noisy validation loss of the corrected output, or last"
+        "noisy_validation",
+        description="epoch to keep: the latest whose noisy validation loss is not clearly above the least, or the last",
     )
     watch: Literal["none", "val", "test"] = Field("val", description="split of the Jac curve; for looking only")
     validation: float = Field(

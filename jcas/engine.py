@@ -14,6 +14,7 @@ import math
 import os
 import pickle
 import shutil
+import statistics
 import struct
 import sys
 import time
@@ -73,6 +74,7 @@ class Engine(lit.LightningModule):
         self._sums: dict[str, float] = {}
         self._batches = 0
         self.epoch_record: dict[str, Any] = {}
+        self.validation_losses: list[float] = []  # of this epoch, batch by batch
 
     # --- data ----------------------------------------------------------------------------------------------------
 
@@ -214,18 +216,19 @@ class Engine(lit.LightningModule):
             if not self.dataset.split(split) or (split == "test" and watched != "test"):
                 continue
             scores = SegmentationScores(self.dataset.labels)
-            loss_sum, images = 0.0, 0
+            losses, images = [], 0
             for batch in self._kept_batches(split):
                 batch = batch.to(self.device)
                 probs = segment(self.method, batch.image, self.config)  # as in the test
                 if split == "val":
-                    loss_sum += float(self.method.validation_loss(batch, probs)) * len(batch.ids)
+                    losses.append(float(self.method.validation_loss(batch, probs)) * len(batch.ids))
                     images += len(batch.ids)
                 if batch.clean is not None:
                     believed = self.method.finish(batch.image, probs).max(1).indices
                     scores.update(believed.cpu(), batch.clean.cpu(), batch.ids)
             if images:
-                found["val"] = {"loss": loss_sum / images}
+                found["val"] = {"loss": sum(losses) / images}
+                self.validation_losses = losses
                 self.method.end_validation()
             if split == watched and self.dataset.truth_is_clean(split):
                 tables = scores.compute()
@@ -252,7 +255,7 @@ class RunWriter(Checkpoint):  # a Checkpoint runs after the module has closed th
         self.out = out
         self.log_lines = log_lines
         self.config = config
-        self.best: float | None = None
+        self.least: list[float] | None = None  # validation losses, batch by batch, of the epoch with the least sum
         self.best_epoch = 0
 
     @property
@@ -262,11 +265,20 @@ class RunWriter(Checkpoint):  # a Checkpoint runs after the module has closed th
 
     def state_dict(self) -> dict[str, Any]:
         """Selection so far; travels in the checkpoint."""
-        return {"best": self.best, "best_epoch": self.best_epoch}
+        return {"least": self.least, "best_epoch": self.best_epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Selection so far, from the checkpoint."""
-        self.best, self.best_epoch = state_dict["best"], state_dict["best_epoch"]
+        self.least, self.best_epoch = state_dict["least"], state_dict["best_epoch"]
+
+    def chooses(self, engine: Engine) -> bool:
+        """Whether this epoch is the one to keep so far: the last, or the latest that is `no_worse` than the best."""
+        if self.config.selection == "last" or not engine.method.selectable:  # the first epoch that may be kept is
+            return True
+        losses = engine.validation_losses
+        if self.least is None or sum(losses) < sum(self.least):
+            self.least = losses
+        return no_worse(losses, self.least)
 
     def on_train_start(self, trainer: lit.Trainer, pl_module: lit.LightningModule) -> None:
         """Drop lines of epochs that will be run again."""
@@ -279,10 +291,8 @@ class RunWriter(Checkpoint):  # a Checkpoint runs after the module has closed th
         """Write the epoch."""
         assert isinstance(pl_module, Engine)
         record = pl_module.epoch_record
-        loss = record.get("val", {}).get("loss")
-        improved = loss is None or self.config.selection == "last" or self.best is None or loss < self.best
-        if improved:
-            self.best = loss if pl_module.method.selectable else None  # the first epoch that may be kept is
+        chosen = "val" not in record or self.chooses(pl_module)
+        if chosen:
             self.best_epoch = record["epoch"]
         temporary = self.last.with_name(".writing.ckpt")
         try:
@@ -292,7 +302,7 @@ class RunWriter(Checkpoint):  # a Checkpoint runs after the module has closed th
                 with (self.out / "metrics.jsonl").open("a", encoding="utf-8") as file:
                     file.write(json.dumps(record) + "\n")
                 os.replace(temporary, self.last)
-                if improved:
+                if chosen:
                     _link(self.last, self.last.with_name("best.ckpt"))
                 if self.log_lines:
                     print(epoch_line(record, self.config.epochs), file=sys.stderr, flush=True)
@@ -369,6 +379,22 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     results["seconds_with_evaluation"] = time.perf_counter() - clock
     write_json(out / "results.json", results)
     return results
+
+
+def no_worse(losses: list[float], least: list[float]) -> bool:
+    r"""Whether an epoch's validation losses, batch by batch, are not worse than the least ones by a standard error.
+
+    .. math:: \bar d \le s_d / \sqrt n \quad\text{with}\quad d_i = \text{loss}_i - \text{least}_i
+
+    Of epochs that a noisy validation set cannot tell apart the latest has learnt most: choosing the least of their
+    losses would choose by chance (Breiman et al. 1984, the rule of one standard error, here of paired differences).
+
+    >>> no_worse([1.0, 1.2, 0.9], [1.0, 1.0, 1.0]), no_worse([1.2, 1.2, 1.1], [1.0, 1.0, 1.0])
+    (True, False)
+    """
+    differences = [now - then for now, then in zip(losses, least, strict=True)]
+    spread = statistics.stdev(differences) if len(differences) > 1 else 0.0
+    return statistics.fmean(differences) <= spread / math.sqrt(len(differences))
 
 
 def epoch_line(record: dict[str, Any], epochs: int) -> str:

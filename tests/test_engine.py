@@ -177,11 +177,31 @@ def test_upper_bound_trains_on_clean_labels(noisy, tmp_path):
     assert not noisy_run["upper_bound"]
 
 
-def test_least_noisy_validation_loss_after_the_warm_up_selects_the_epoch(finished):
+def test_no_epoch_before_that_of_the_least_noisy_validation_loss_is_selected(finished):
     losses = [line["val"]["loss"] for line in read_metrics(finished)]
     warmup = yaml.safe_load((finished / "config.yaml").read_text())["options"]["warmup"]
     results = json.loads((finished / "results.json").read_text())
-    assert results["selected_epoch"] == losses.index(min(losses[warmup:])) + 1 > warmup >= 1
+    assert results["selected_epoch"] >= losses.index(min(losses[warmup:])) + 1 > warmup >= 1
+
+
+def test_of_epochs_that_validation_cannot_tell_apart_the_latest_is_kept(noisy, tmp_path):
+    config = small(noisy, method="baseline").resolved()
+    dataset = open_dataset(noisy)
+    engine = Engine(build_method(config, num_classes=dataset.labels.num_classes, channels=3), config, dataset)
+    writer = RunWriter(tmp_path, config)
+    epochs = [  # validation losses of three batches
+        ([2.0, 2.0, 2.0], True),  # the first
+        ([1.0, 1.2, 0.8], True),  # better
+        ([1.3, 1.4, 1.2], False),  # worse everywhere
+        ([1.1, 1.1, 0.9], True),  # better here, worse there
+        ([1.2, 1.3, 0.9], False),  # worse than the best, whatever the last one was
+    ]
+    for losses, chosen in epochs:
+        engine.validation_losses = losses
+        assert writer.chooses(engine) is chosen
+    assert writer.least == [1.0, 1.2, 0.8]
+    config = small(noisy, method="baseline", selection="last").resolved()
+    assert RunWriter(tmp_path, config).chooses(engine)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])

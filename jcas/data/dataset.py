@@ -85,6 +85,7 @@ class FileReader:
             mask[stored == value] = meaning[value]
         return mask
 
+
 _FEWEST_TO_PART = 16
 
 
