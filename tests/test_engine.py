@@ -15,7 +15,7 @@ from jcas.config import Config, make_config, read_values
 from jcas.corrupt import corrupt
 from jcas.data import open_dataset
 from jcas.data.synthetic import write_dataset
-from jcas.engine import Engine, TrainingError, _deterministic, read_metrics, train
+from jcas.engine import Engine, RunWriter, TrainingError, _deterministic, read_metrics, train
 from jcas.run import build_method, read_run
 
 
