@@ -1,0 +1,68 @@
+"""Documents made from a new work folder keep the rows that only an earlier one had."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from test_benchmark_tables import write_benchmark
+
+from jcas.benchmark import read_grid
+from jcas.benchmark.summary import collect, summarize
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from earlier import with_earlier, with_earlier_lines
+
+
+def summary_of(out: Path, *, without: tuple[str, ...] = (), jac: dict[str, float] | None = None) -> dict:
+    """Summary of a finished benchmark; cells whose name has one of the words are not finished, others score ``jac``."""
+    grid = read_grid(write_benchmark(out, noise="symmetric", rate=0.5))
+    for cell in grid.cells:
+        results = grid.folder(cell) / "results.json"
+        if any(word in cell.name for word in without):
+            results.unlink()
+        elif cell.method in (jac or {}):
+            found = json.loads(results.read_text())
+            found["jac"]["mean"] = (jac or {})[cell.method]
+            results.write_text(json.dumps(found))
+    return summarize(grid, collect(grid))
+
+
+def rows(summary: dict) -> dict[str, dict]:
+    return {row["method"]: row for row in summary["datasets"][0]["noises"][0]["methods"]}
+
+
+def test_rows_that_are_missing_or_have_fewer_seeds_stay_and_shares_are_made_anew(tmp_path):
+    before = summary_of(tmp_path / "a")
+    now = summary_of(tmp_path / "b", without=("volmin", "baseline__s1", "upper_bound"), jac={"jcas": 70.0})
+    merged = with_earlier(now, before)
+    found = rows(merged)
+    assert found["volmin"]["jac"]["mean"]["mean"] == 53.0
+    assert found["baseline"]["seeds"] == [0, 1] and found["baseline"]["jac"]["mean"]["mean"] == 45.0
+    assert found["jcas"]["by_seed"] == {"0": 70.0, "1": 70.0}
+    assert merged["datasets"][0]["upper_bound"]["jac"]["mean"]["mean"] == 70.0
+    # Baseline 45, upper bound 70: the new JCAS closes all of it, VolMin 8 of 25 as before.
+    assert found["jcas"]["gap_recovered"]["mean"] == pytest.approx(1.0)
+    assert found["volmin"]["gap_recovered"]["mean"] == pytest.approx(0.32)
+    assert [found[name]["jac"]["mean"]["mark"] for name in ("jcas", "volmin", "baseline")] == ["best", "second", ""]
+    assert now["unfinished"] and not [name for name in merged["unfinished"] if "upper_bound" not in name]
+
+
+def test_rows_of_at_least_as_many_seeds_replace_earlier_ones(tmp_path):
+    before = summary_of(tmp_path / "a", jac={"volmin": 1.0})
+    now = summary_of(tmp_path / "b")
+    found, own = rows(with_earlier(now, before)), rows(now)
+    assert {name: row["jac"] for name, row in found.items()} == {name: row["jac"] for name, row in own.items()}
+    for name, row in found.items():
+        for part in ("mean", "std"):
+            assert row["gap_recovered"][part] == pytest.approx(own[name]["gap_recovered"][part])
+
+
+def test_lines_of_a_table_are_kept_by_their_keys():
+    head = ["| noise | method | a | b |", "|---|---|---|---|"]
+    earlier = [*head, "| x | m | 1 | 2 |", "| x | n | 3 | 4 |"]
+    now = [*head, "| x | n | – | 5 |", "| y | m | 6 | 7 |"]
+    kept = ["| x | m | 1 | 2 |", "| x | n | 3 | 5 |", "| y | m | 6 | 7 |"]
+    assert with_earlier_lines(now, earlier, keys=2) == [*head, *kept]
+    other = ["| noise | method | a |", "|---|---|---|"]
+    assert with_earlier_lines(now, [*other, "| x | m | 1 |"], keys=2) == now  # another table
