@@ -2,8 +2,9 @@
 
     python benchmarks/prepare.py ../shared/data --out runs/data      # seconds
 
-Writes ``lidc_reader`` (LIDC-IDRI: the mask is one randomly chosen reader's, the truth is the majority of the others)
-and ``wbc1``, ``wbc2`` (white blood cells of two laboratories, each with a validation split out of its training images).
+Writes ``lidc_reader`` (LIDC-IDRI: the mask is one randomly chosen reader's, the truth is the majority of the others),
+``wbc1``, ``wbc2`` (white blood cells of two laboratories, each with a validation split out of its training images),
+``lv`` (ACDC: the left ventricle alone, half of the training slices) and ``synth`` (synthetic instruments).
 Finished folders are kept.
 """
 
@@ -18,6 +19,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from jcas.data.synthetic import write_dataset
+
+LEFT_VENTRICLE = 3  # in the masks of ACDC
 VALIDATION_SHARE = 8  # of the blood cells every eighth training image, as their split.csv has no validation images
 
 
@@ -75,12 +79,32 @@ def blood_cells(source: Path, out: Path, laboratory: str) -> None:
     (out / "dataset.yaml").write_text(description, encoding="utf-8")
 
 
+def left_ventricle(source: Path, out: Path) -> None:
+    """The slices of ACDC that show the left ventricle, every second one of the training patients, in two classes."""
+    for folder in ("images", "masks"):
+        (out / folder).mkdir(parents=True)
+    rows, shown = [], 0
+    for row in read_split(source):
+        name, split = row["name"], row["split"]
+        ventricle = np.asarray(Image.open(source / "masks" / f"{name}.png")) == LEFT_VENTRICLE
+        shown += bool(ventricle.any())
+        if not ventricle.any() or (split == "train" and shown % 2):
+            continue
+        shutil.copyfile(source / "images" / f"{name}.png", out / "images" / f"{name}.png")
+        Image.fromarray(ventricle.astype(np.uint8)).save(out / "masks" / f"{name}.png")
+        rows.append((name, split, row["patient"]))
+    write_split(out, rows)
+    (out / "dataset.yaml").write_text("name: lv\nclasses: [background, lv]\n", encoding="utf-8")
+
+
 def prepare(shared: Path, out: Path, *, seed: int = 0) -> None:
     """All folders that are not there yet."""
     makers = {
         "lidc_reader": lambda path: lidc_reader(shared / "lidc4", path, seed=seed),
         "wbc1": lambda path: blood_cells(shared / "wbc", path, "1"),
         "wbc2": lambda path: blood_cells(shared / "wbc", path, "2"),
+        "lv": lambda path: left_ventricle(shared / "acdc", path),
+        "synth": lambda path: write_dataset(path, count=200, size=(96, 128), seed=3),
     }
     for name, make in makers.items():
         if (out / name).is_dir():
