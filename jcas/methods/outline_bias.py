@@ -70,7 +70,7 @@ class OutlineBias(nn.Module):
 
     @torch.no_grad()
     def measure(self, *, move: bool = True) -> None:
-        """See whether looks tell classes apart and ``move`` the offsets halfway to those of the images kept.
+        """See whether looks tell classes apart and, if so, ``move`` the offsets halfway to those of the images kept.
 
         Halfway, because whether a shift is large enough to be believed may change from epoch to epoch; what is left of
         one that is not seen again is dropped in the end. Images that show hardly any outline change nothing. What was
@@ -81,6 +81,8 @@ class OutlineBias(nn.Module):
         if not touching(counts):
             return
         self.telling.fill_(told_apart(counts))
+        if not bool(self.telling):  # what looks like the one class may be another that looks the same
+            found = torch.zeros_like(found)
         if move:
             self.quiet.fill_(int(self.quiet) + 1 if bool(self.telling) and not bool(found.any()) else 0)
             self.offset.copy_((self.offset + found) / 2)
