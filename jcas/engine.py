@@ -175,7 +175,8 @@ class Engine(lit.LightningModule):
         for name, value in values.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
         self._batches += 1
-        self.log_dict(values, prog_bar=True, logger=False, batch_size=len(batch.ids))
+        if self.trainer.progress_bar_callback is not None:
+            self.log_dict(values, prog_bar=True, logger=False, batch_size=len(batch.ids))
         return parts["loss"]
 
     def on_train_epoch_end(self) -> None:

@@ -11,10 +11,12 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from monai.data import get_track_meta, set_track_meta
 from monai.transforms import Compose
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
@@ -293,7 +295,8 @@ class _Views(TorchDataset[Any]):  # Any: torch types a loader by its items, we b
         epoch, index = key
         item = self._item(index)
         self.view.set_random_state(seed=_seed(self.seed, epoch, item["id"]))
-        seen = self.view(item)
+        with _plain_tensors():
+            seen = self.view(item)
         return Sample(
             image=seen["image"],
             noisy=seen["noisy"][0],
@@ -302,6 +305,17 @@ class _Views(TorchDataset[Any]):  # Any: torch types a loader by its items, we b
             weight=seen["weight"][0] if "weight" in seen else None,
             group=seen["group"],
         )
+
+
+@contextmanager
+def _plain_tensors() -> Iterator[None]:
+    """MONAI without the history that it keeps of every transform: the same values in a third of the time."""
+    before = get_track_meta()
+    set_track_meta(False)
+    try:
+        yield
+    finally:
+        set_track_meta(before)
 
 
 def _records(dataset: Dataset, split: str) -> list[Record]:
