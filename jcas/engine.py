@@ -270,13 +270,15 @@ class RunWriter(Checkpoint):  # a Checkpoint runs after the module has closed th
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Selection so far, from the checkpoint."""
-        self.least, self.best_epoch = state_dict["least"], state_dict["best_epoch"]
+        self.least, self.best_epoch = state_dict.get("least"), state_dict["best_epoch"]
 
     def chooses(self, engine: Engine) -> bool:
         """Whether this epoch is the one to keep so far: the last, or the latest that is `no_worse` than the best."""
         if self.config.selection == "last" or not engine.method.selectable:  # the first epoch that may be kept is
             return True
         losses = engine.validation_losses
+        if not all(map(math.isfinite, losses)):
+            return False
         if self.least is None or sum(losses) < sum(self.least):
             self.least = losses
         return no_worse(losses, self.least)
@@ -362,7 +364,7 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     checkpoint = _checkpoint_to_resume(writer.last, engine) if resume else None
     if config.compile:
         method.model.compile()
-    started, clock = datetime.now(UTC), time.perf_counter()
+    started, clock, commit = datetime.now(UTC), time.perf_counter(), source_commit()
     try:
         trainer.fit(engine, ckpt_path=checkpoint, weights_only=True if checkpoint else None)
     except SystemExit:
@@ -372,7 +374,7 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     if not trainer.is_global_zero:
         return None
     lines = read_metrics(out)
-    about: dict[str, Any] = {"started": started.isoformat(timespec="seconds")}
+    about: dict[str, Any] = {"commit": commit, "started": started.isoformat(timespec="seconds")}
     about["seconds"] = sum(line["seconds"] for line in lines)
     if all("cpu_seconds" in line for line in lines):
         about["cpu_seconds"] = sum(line["cpu_seconds"] for line in lines)
@@ -489,7 +491,6 @@ def _finish(engine: Engine, writer: RunWriter, out: Path, about: dict[str, Any])
     write_gallery(out, dataset, dataset.split(split), masks, scores)
     return {
         "version": __version__,
-        "commit": source_commit(),
         "method": config.method,
         "upper_bound": config.labels == "clean",
         "options": config.options,

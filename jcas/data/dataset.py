@@ -125,8 +125,8 @@ class Dataset:
     def with_validation(self, share: float) -> Dataset:
         """The same dataset, with about this share of the training images held out as ``val`` where it has none.
 
-        Whole groups, always the same ones, as many as come nearest to the share; fewer than 16 images, or a group that
-        is all of them, are left alone.
+        Whole groups, always the same ones, as many as come nearest to the share, and at least the smallest; fewer than
+        16 images, or a single group, are left alone.
         """
         training = self.split("train")
         if self.split("val") or len(training) < _FEWEST_TO_PART:
@@ -138,6 +138,8 @@ class Dataset:
             images = sum(sizes[group] for group in held)
             if abs(images + sizes[names[index]] - wanted) < abs(images - wanted):
                 held.append(names[index])
+        if not held and share > 0 and len(names) > 1:
+            held = [min(names, key=sizes.__getitem__)]
         return self.hold_out(held) if held else self
 
     def truth_is_clean(self, split: str = "test") -> bool:

@@ -76,6 +76,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "jcas_no_consistency": ("jcas", {"consistency_weight": 0.0}),
     # Our own parts, and the two other readings of the paper.
     "jcas_no_appearance": ("jcas", _NO_APPEARANCE),
+    "jcas_no_screening": ("jcas", {"screening": False}),
+    "jcas_no_refinement": ("jcas", {"refinement": False}),
     "jcas_no_witness": ("jcas", {"witness": False}),
     "jcas_no_outline_bias": ("jcas", {"outline_bias": False}),
     "jcas_no_affinity": ("jcas", {"affinity": False}),

@@ -49,6 +49,8 @@ class Recipe:
 
     feature_dim: int = 64
     appearance: bool = True  # the image may object to labels; not in the paper
+    screening: bool = True  # labels that the image objects to are set aside; with appearance only; not in the paper
+    refinement: bool = True  # the image has a say in predictions; with appearance only; not in the paper
     witness: bool = True  # colours may object, too, over all images; with appearance only; not in the paper
     outline_bias: bool = True  # outlines may turn out too wide; with appearance only; not in the paper
     released_network: bool = False  # feature heads of dilated convolutions, two dilations, frozen parts [3, 10]
@@ -129,9 +131,9 @@ class JCAS(Method):
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
-    released code with its quirks (``released``): docs/PAPER.md lists every difference. ``appearance``, ``witness``,
-    ``outline_bias``, ``most_pairs``, ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override it.
-    docs/METHOD.md explains all.
+    released code with its quirks (``released``): docs/PAPER.md lists every difference. ``appearance`` (of it
+    ``screening`` of labels and ``refinement`` of predictions), ``witness``, ``outline_bias``, ``most_pairs``,
+    ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override it. docs/METHOD.md explains all.
 
     DAR runs on the grid of the features; its correction of the logits is added at the grid of the logits, so that a
     coarse affinity grid does not blur a fine prediction. Memory O(n d): no n x n tensor exists.
@@ -154,6 +156,8 @@ class JCAS(Method):
         correct_affinity: bool = True,
         consistency_weight: float = 0.01,
         appearance: bool | None = None,
+        screening: bool | None = None,
+        refinement: bool | None = None,
         witness: bool | None = None,
         outline_bias: bool | None = None,
         most_pairs: int | None = None,
@@ -164,6 +168,8 @@ class JCAS(Method):
         super().__init__(model, num_classes)
         overrides: dict[str, Any] = {
             "appearance": appearance,
+            "screening": screening,
+            "refinement": refinement,
             "witness": witness,
             "outline_bias": outline_bias,
             "most_pairs": most_pairs,
@@ -174,6 +180,8 @@ class JCAS(Method):
         given = {name: value for name, value in overrides.items() if value is not None}
         recipe = replace(chosen_recipe(preset), **given)
         for name, needed in (
+            ("screening", "appearance"),
+            ("refinement", "appearance"),
             ("witness", "appearance"),
             ("outline_bias", "appearance"),
             ("volume_weight", "learned_matrices"),
@@ -332,9 +340,10 @@ class JCAS(Method):
             return {}
         found = {"labels": f"{'drawn' if self._labels_are_drawn else 'flipped'} (roughness {total / images:.3f})"}
         if self._labels_are_drawn and self._witness_heard:
-            found["predictions"] = "refined by colour"
+            found["predictions"] = "refined by colour" if self.recipe.refinement else "not refined"
         else:
-            found["predictions"] = "refined by appearance" if bool(self.outlines.telling) else "not refined"
+            refined = self.recipe.refinement and bool(self.outlines.telling)
+            found["predictions"] = "refined by appearance" if refined else "not refined"
             if self.recipe.outline_bias and bool(self.outlines.offset.any()):
                 found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
         if self.image_objects and self.corrects_class:
@@ -436,6 +445,8 @@ class JCAS(Method):
     @torch.no_grad()
     def _screened(self, batch: Batch, probs: Tensor) -> Batch:
         """The batch without the labels that the witness denies; where none is heard, with those `unchallenged`."""
+        if not self.recipe.screening:
+            return batch
         labels = _trusted(batch)
         if self.witness is not None and self.witness.heard:
             return replace(batch, noisy=self.witness.confirmed(batch.image, labels))
@@ -515,7 +526,7 @@ class JCAS(Method):
 
     def _with_the_image(self, images: Tensor, probs: Tensor) -> Tensor:
         """At half its strength, because a prediction has seen the image already; not where looks tell too little."""
-        if self.warming_up or self.outlines is None:
+        if self.warming_up or self.outlines is None or not self.recipe.refinement:
             return probs
         if self.witness is not None and self.image_objects and self.witness.heard:
             return (probs.clamp_min(1e-9).log() + self.witness(images).log_softmax(1) / 2).softmax(1)

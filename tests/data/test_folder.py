@@ -373,6 +373,14 @@ def test_where_no_image_validates_whole_groups_of_the_training_images_do(tmp_pat
     assert dataset.with_validation(0) is dataset
 
 
+def test_of_a_few_large_groups_the_smallest_validates(tmp_path):
+    names = {
+        name: ("train", "small" if k < 10 else "middle" if k < 22 else "large") for k, name in enumerate(numbered(40))
+    }
+    held = read_folder(parted(tmp_path, names)).with_validation(1 / 8)
+    assert {record.group for record in held.split("val")} == {"small"}
+
+
 @pytest.mark.parametrize(("images", "group"), [(15, "own"), (40, "shared")])
 def test_few_images_and_a_single_group_are_not_parted(tmp_path, images, group):
     names = {name: ("train", name if group == "own" else group) for name in numbered(images)}
