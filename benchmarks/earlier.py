@@ -9,18 +9,22 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from jcas.benchmark.noisy_sets import file_safe
+from jcas.benchmark.grid import FREE, UPPER_BOUND
+from jcas.benchmark.noisy_sets import CLEAN, file_safe
 from jcas.benchmark.summary import MEAN, METRICS, gap_recovered, marks
 
 Summary = dict[str, Any]
+
+_SAME_RATE = 1e-3
 
 
 def with_earlier(summary: Summary, earlier: Summary) -> Summary:
     """A summary of a grid with the rows, curves and noises of an earlier one that it lacks.
 
     A row is replaced by one of at least as many seeds. Shares of the gap and marks are made anew, because their
-    references may have changed.
+    references may have changed. Rows of other settings, or of other labels under the same name, are refused.
     """
+    _expect_alike(summary, earlier)
     merged = copy.deepcopy(summary)
     merged["versions"] = sorted({*summary["versions"], *earlier["versions"]})
     known = {(found["dataset"], found["noise"]) for found in summary["noise_rates"]}
@@ -41,8 +45,23 @@ def with_earlier(summary: Summary, earlier: Summary) -> Summary:
         for group in dataset["noises"]
         for entry in group["methods"]
     }
+    bounded = [file_safe(dataset["dataset"]) for dataset in merged["datasets"] if dataset["upper_bound"]]
+    done |= {"__".join((name, CLEAN, UPPER_BOUND)) for name in bounded}
     merged["unfinished"] = [cell for cell in merged["unfinished"] if cell.rsplit("__", 1)[0] not in done]
     return merged
+
+
+def _expect_alike(now: Summary, before: Summary) -> None:
+    for key, value in now["settings"].items():
+        if key not in FREE and key in before["settings"] and before["settings"][key] != value:
+            raise ValueError(f"earlier rows have {key}={before['settings'][key]!r}, these {value!r}: not one table")
+    rates = {(found["dataset"], found["noise"]): found["class_noise_rate"] for found in before["noise_rates"]}
+    for found in now["noise_rates"]:
+        rate = rates.get((found["dataset"], found["noise"]))
+        if None not in (rate, found["class_noise_rate"]) and abs(rate - found["class_noise_rate"]) > _SAME_RATE:
+            raise ValueError(
+                f"earlier rows have {rate:.2%} of wrong pixels under {found['noise']}: not the same labels"
+            )
 
 
 def _better(now: Any, before: Any) -> Any:

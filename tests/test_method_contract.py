@@ -146,8 +146,20 @@ def test_saved_and_loaded_it_takes_the_identical_next_step(name, kind):
 
 
 def test_same_seed_same_weights(name):
-    first, second = build(name).state_dict(), build(name).state_dict()
-    assert all(torch.equal(first[key], second[key]) for key in first)
+    """From the start and after two epochs of a step each."""
+    first, second = build(name), build(name)
+    assert all(torch.equal(value, second.state_dict()[key]) for key, value in first.state_dict().items())
+    for method in (first, second):
+        optimizer = torch.optim.AdamW(method.parameters(), lr=1e-2)
+        for epoch in range(2):
+            method.start_epoch(epoch)
+            optimizer.zero_grad()
+            seeded(method, two_images())["loss"].backward()
+            optimizer.step()
+            method.end_epoch(epoch)
+    assert all(torch.equal(value, second.state_dict()[key]) for key, value in first.state_dict().items())
+    fresh = build(name).state_dict()
+    assert any(not torch.equal(value, fresh[key]) for key, value in first.state_dict().items())
 
 
 @pytest.mark.parametrize("label", [0, 2])
@@ -199,8 +211,16 @@ def test_labels_of_pixels_that_do_not_count_do_not_matter(name, kind):
         for noisy in (two_images(ignore=True).noisy, other)
     )
     for _ in stages(method, kind):
-        losses = [seeded(method, batch)["loss"].item() for batch in (ignored, swapped)]
-        assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+        twin = copy.deepcopy(method)
+        for subject, batch in ((method, ignored), (twin, swapped)):
+            subject.zero_grad()
+            seeded(subject, batch)["loss"].backward()
+        for (key, own), other in zip(method.named_parameters(), twin.parameters(), strict=True):
+            assert (own.grad is None) == (other.grad is None), key
+            assert own.grad is None or torch.allclose(own.grad, other.grad, atol=1e-6), key
+        for (key, own), other in zip(method.named_buffers(), twin.buffers(), strict=True):  # what it counts
+            assert torch.allclose(own.double(), other.double(), atol=1e-6), key
+        method.zero_grad()
 
 
 def test_parameter_groups_hold_each_trainable_parameter_once(name):
@@ -213,7 +233,10 @@ def test_parameter_groups_hold_each_trainable_parameter_once(name):
 
 def test_the_card_is_complete(name):
     cls = method_class(name)
-    assert cls.paper and len(cls.__doc__ or "") > 150 and ("Learns:" in cls.__doc__)
+    card = cls.__doc__ or ""
+    assert cls.paper and len(card) > 150 and "Learns:" in card
+    assert "math::" in card or "=" in card or "`" in card, "no formula, and no function that has one"
+    assert name == "jcas" or cls.__name__ == "JCAS" or "Differs from" in card
 
 
 def test_unknown_options_name_the_nearest(name):

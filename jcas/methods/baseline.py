@@ -9,9 +9,14 @@ from jcas.schema import Batch
 
 
 class Baseline(Method):
-    """Believe the labels: cross-entropy of the main head plus 0.1 times that of the auxiliary head.
+    r"""Believe the labels: cross-entropy of the main head plus 0.1 times that of the auxiliary head.
 
-    Chen et al., DeepLab, TPAMI 2018. Learns: the model. Trained on clean labels it is the upper bound of a benchmark.
+    Chen et al., DeepLab, TPAMI 2018. Trained on clean labels it is the upper bound of a benchmark.
+
+    .. math:: L = CE(P, \tilde Y) + 0.1\, CE(P_{aux}, \tilde Y)
+
+    Learns: the model. The weight 0.1 of the auxiliary head is that of JCAS's released code. Differs from the original:
+    no conditional random field after the network, and any encoder.
     """
 
     paper = "Chen et al., TPAMI 2018"

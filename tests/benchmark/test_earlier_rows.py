@@ -45,7 +45,7 @@ def test_rows_that_are_missing_or_have_fewer_seeds_stay_and_shares_are_made_anew
     assert found["jcas"]["gap_recovered"]["mean"] == pytest.approx(1.0)
     assert found["volmin"]["gap_recovered"]["mean"] == pytest.approx(0.32)
     assert [found[name]["jac"]["mean"]["mark"] for name in ("jcas", "volmin", "baseline")] == ["best", "second", ""]
-    assert now["unfinished"] and not [name for name in merged["unfinished"] if "upper_bound" not in name]
+    assert now["unfinished"] and not merged["unfinished"]
 
 
 def test_rows_of_at_least_as_many_seeds_replace_earlier_ones(tmp_path):
@@ -56,6 +56,19 @@ def test_rows_of_at_least_as_many_seeds_replace_earlier_ones(tmp_path):
     for name, row in found.items():
         for part in ("mean", "std"):
             assert row["gap_recovered"][part] == pytest.approx(own[name]["gap_recovered"][part])
+
+
+def test_rows_of_other_settings_or_other_labels_are_refused(tmp_path):
+    before, now = summary_of(tmp_path / "a"), summary_of(tmp_path / "b")
+    before["settings"]["epochs"] = 3
+    with pytest.raises(ValueError, match="earlier rows have epochs=3, these 2"):
+        with_earlier(now, before)
+    before["settings"]["epochs"] = 2
+    before["settings"]["threads"] = 7  # says nothing about the result
+    with_earlier(now, before)
+    before["noise_rates"][0]["class_noise_rate"] = 0.2
+    with pytest.raises(ValueError, match="not the same labels"):
+        with_earlier(now, before)
 
 
 def test_lines_of_a_table_are_kept_by_their_keys():

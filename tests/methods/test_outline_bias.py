@@ -140,3 +140,20 @@ def test_flipped_labels_say_only_whether_looks_tell():
     bias.remember(image, learned(distance), (distance < 0).long())
     bias.measure(move=False)
     assert bias.telling and not bias.offset.any()
+
+
+def test_nothing_is_moved_where_two_classes_that_touch_look_alike():
+    """Discs of two halves: with halves of their own brightness the outlines of both are moved, with equal ones none."""
+    _, truth, distance = discs(3.0)
+    left = torch.zeros_like(truth, dtype=torch.bool)
+    for index, mask in enumerate(truth):
+        left[index, :, : int(mask.nonzero()[:, 1].float().mean())] = True
+    noise = 0.2 * torch.randn(len(truth), 64, 64, generator=torch.Generator().manual_seed(2))
+    halves = [-distance + torch.where(half, 0.0, -6.0) for half in (left, ~left)]
+    probs = torch.stack([torch.zeros_like(distance), *halves], 1).softmax(1)
+    for brightness, moved in (((1.0, 2.0), True), ((1.0, 1.0), False)):
+        image = truth * torch.where(left, *brightness) + noise
+        bias = OutlineBias(3)
+        bias.remember(image[:, None], probs, probs.argmax(1))
+        bias.measure()
+        assert bool(bias.offset.any()) is moved and bool(bias.telling) is moved

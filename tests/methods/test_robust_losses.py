@@ -18,8 +18,11 @@ from jcas.methods.losses import (
     trusted_mean,
 )
 from jcas.methods.raunet import log_dice_loss
+from jcas.methods.sce import SCE
 from jcas.methods.svls import neighbour_kernel, smoothed_labels
-from jcas.methods.tloss import t_loss
+from jcas.methods.tloss import TLoss, t_loss
+from jcas.models import build_model
+from jcas.schema import Batch
 
 LOSSES = {
     "gce": lambda probs, noisy, weight: generalised_cross_entropy(probs, noisy, q=0.7, weight=weight),
@@ -180,3 +183,30 @@ def test_t_loss_forgives_outliers_more_than_a_square():
 
     assert loss(40.0) - loss(20.0) < loss(20.0) - loss(0.0)
     assert t_loss(torch.tensor(0.0), torch.tensor(0.0), freedom, log_precision=1.0).item() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (0.0, 1.0), (0.3, 2.0)])
+def test_sce_lies_between_cross_entropy_and_its_reverse(alpha, beta):
+    probs, noisy = random_maps()
+    batch = Batch(image=torch.zeros(2, 1, 6, 7), noisy=noisy, ids=("a", "b"))
+    method = SCE(build_model("tiny", num_classes=3, channels=1), 3, alpha=alpha, beta=beta)
+    # Reverse cross-entropy by hand: -log(1e-4) times what each pixel gives to other classes than its label.
+    missed = 1 - probs.gather(1, noisy[:, None]).double().mean().item()
+    expected = alpha * cross_entropy(probs, noisy) - beta * math.log(1e-4) * missed
+    assert method.head_loss(probs.log(), batch).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_t_loss_takes_each_class_against_the_rest():
+    probs, noisy = random_maps()
+    batch = Batch(image=torch.zeros(2, 1, 6, 7), noisy=noisy, ids=("a", "b"))
+    method = TLoss(build_model("tiny", num_classes=3, channels=1), 3)
+    total = 0.0
+    for image in range(2):
+        for c in range(3):
+            errors = sum(
+                (float(probs[image, c, row, column]) - float(noisy[image, row, column] == c)) ** 2
+                for row in range(6)
+                for column in range(7)
+            )
+            total += float(t_loss(torch.tensor(errors), torch.tensor(42.0), torch.tensor(1.0), log_precision=1.0))
+    assert method.head_loss(probs.log(), batch).item() == pytest.approx(total / 6, rel=1e-5)

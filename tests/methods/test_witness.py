@@ -2,7 +2,7 @@
 
 import torch
 
-from jcas.methods.witness import ColourWitness, thinned
+from jcas.methods.witness import ColourWitness, known_classes, thinned
 
 
 def test_it_learns_colours_and_then_knows_them():
@@ -48,3 +48,11 @@ def test_large_images_are_thinned_and_small_ones_are_not():
     assert torch.equal(thinned(maps), maps)
     large = torch.rand(2, 3, 200, 130)
     assert torch.equal(thinned(large), large[..., ::3, ::3])
+
+
+def test_a_class_counts_as_known_from_a_quarter_on():
+    """Labels that are half wrong, as ellipses around cells are, leave no witness more than that."""
+    pixels = torch.tensor([[850.0, 650.0], [50.0, 300.0]])  # 300 / 950 - 50 / 900 = 0.26
+    assert known_classes(pixels).all()
+    pixels[1, 1] = 250.0  # 250 / 900 - 50 / 900 = 0.22
+    assert not known_classes(pixels).any()
