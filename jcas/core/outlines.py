@@ -22,6 +22,12 @@ LEAST_SHIFT = 0.75
 On cardiac MRI right outlines seem to be wrong by 0.6 pixels at most, ellipses by 0.8 and more.
 """
 
+QUIET_SHIFT = 0.5
+"""Pixels by which outlines may seem to be wrong where nothing is wrong with them.
+
+A young model of ellipses on cardiac MRI shows 0.56 to 0.7 before it shows more, one of readers of nodules at most 0.4.
+"""
+
 MOST_DECEIVED = 0.25
 """Share of the pixels that a class almost certainly has which may count as another's, or looks are not believed."""
 
@@ -138,7 +144,7 @@ def told_apart(counts: OutlineCounts) -> bool:
     return all(contrast >= LEAST_CONTRAST for contrast in contrasts)
 
 
-def outline_thresholds(counts: OutlineCounts) -> Tensor:  # (C, C), antisymmetric
+def outline_thresholds(counts: OutlineCounts, *, least_shift: float = LEAST_SHIFT) -> Tensor:  # (C, C), antisymmetric
     r"""The log-ratio :math:`\tau_{ab}` of a to b above which a doubtful pixel is more often a than not.
 
     With v = 1 for a pixel that looks like a, and its mean :math:`\alpha` in the core of a and :math:`\beta` in that of
@@ -152,8 +158,8 @@ def outline_thresholds(counts: OutlineCounts) -> Tensor:  # (C, C), antisymmetri
     are its own (:math:`\tau > 0` for this :math:`\theta`).
 
     0 where looks say little (:math:`\alpha - \beta` below `LEAST_CONTRAST`), where the classes hardly touch, where the
-    pixels between 0 and :math:`\tau` are fewer than `LEAST_SHIFT` for each step of the outline, and where looks deceive
-    near outlines: before a class loses pixels because they look like the other, those that it almost certainly has
+    pixels between 0 and :math:`\tau` are fewer than ``least_shift`` for each step of the outline, and where looks
+    deceive near outlines: before a class loses pixels because they look like the other, those that it almost certainly has
     (log-ratio from 4 to 5) must be counted as its own (`MOST_DECEIVED`).
     """
     classes = len(counts.length)
@@ -170,7 +176,7 @@ def outline_thresholds(counts: OutlineCounts) -> Tensor:  # (C, C), antisymmetri
         if best > _BINS // 2 and b == 0:
             best = max(_BINS // 2, _best_edge(own - WORTH * pixels))
         low, high = sorted((best, _BINS // 2))
-        if float(pixels[1:-1][low:high].sum()) < LEAST_SHIFT * float(counts.length[a, b]):
+        if float(pixels[1:-1][low:high].sum()) < least_shift * float(counts.length[a, b]):
             continue
         sure = slice(-1 - _SURE, -1) if best > _BINS // 2 else slice(1, 1 + _SURE)  # of the class that loses pixels
         share = float(own[sure].sum()) / max(float(pixels[sure].sum()), 1.0)

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from jcas.core.counting import core_confidence
 from jcas.core.outlines import (
+    QUIET_SHIFT,
     OutlineCounts,
     class_cores,
     class_offsets,
@@ -84,16 +85,17 @@ class OutlineBias(nn.Module):
         if not bool(self.telling):  # what looks like the one class may be another that looks the same
             found = torch.zeros_like(found)
         if move:
-            self.quiet.fill_(int(self.quiet) + 1 if bool(self.telling) and not bool(found.any()) else 0)
+            silent = not bool(outline_thresholds(counts, least_shift=QUIET_SHIFT).any())
+            self.quiet.fill_(int(self.quiet) + 1 if bool(self.telling) and silent else 0)
             self.offset.copy_((self.offset + found) / 2)
             if not bool(found.any()) and float(self.offset.abs().max()) < _FORGOTTEN:
                 self.offset.zero_()
 
     @property
     def right(self) -> bool:
-        """Whether outlines seem right: looks tell classes apart, and three times in a row nothing was to be moved.
+        """Whether outlines seem right: looks tell classes apart, and three times in a row hardly any shift was seen.
 
-        A young model does not show a habit at once.
+        Less than `QUIET_SHIFT`: a young model does not show a habit at once.
         """
         return int(self.quiet) >= _LOOKS and not bool(self.offset.any())
 
