@@ -159,8 +159,8 @@ def outline_thresholds(counts: OutlineCounts, *, least_shift: float = LEAST_SHIF
 
     0 where looks say little (:math:`\alpha - \beta` below `LEAST_CONTRAST`), where the classes hardly touch, where the
     pixels between 0 and :math:`\tau` are fewer than ``least_shift`` for each step of the outline, and where looks
-    deceive near outlines: before a class loses pixels because they look like the other, those that it almost certainly has
-    (log-ratio from 4 to 5) must be counted as its own (`MOST_DECEIVED`).
+    deceive near outlines: before a class loses pixels because they look like the other, those that it almost certainly
+    has (log-ratio from 4 to 5) must be counted as its own (`MOST_DECEIVED`).
     """
     classes = len(counts.length)
     found = torch.zeros(classes, classes, dtype=torch.float64)

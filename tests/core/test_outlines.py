@@ -91,7 +91,6 @@ def slow_counts(image, probs, where, cores):
 
 def test_counts_and_thresholds_are_the_formula(monkeypatch):
     monkeypatch.setattr("jcas.core.outlines._LEAST_LENGTH", 1)
-    monkeypatch.setattr("jcas.core.outlines.LEAST_SHIFT", 0.0)
     monkeypatch.setattr("jcas.core.outlines.MOST_DECEIVED", math.inf)
     image, probs, labels = scene()
     where = near_outlines(labels, CLASSES)
@@ -101,7 +100,7 @@ def test_counts_and_thresholds_are_the_formula(monkeypatch):
     for k in range(2):  # batches add up
         count_outlines(counts, image[k : k + 1], probs[k : k + 1], where[k : k + 1], cores[k : k + 1])
     votes, looks, length = slow_counts(image, probs, where, cores)
-    found = outline_thresholds(counts)
+    found = outline_thresholds(counts, least_shift=0.0)
     assert torch.equal(found, -found.T)
     compared = 0
     for (a, b), seen in votes.items():

@@ -157,3 +157,9 @@ def test_nothing_is_moved_where_two_classes_that_touch_look_alike():
         bias.remember(image[:, None], probs, probs.argmax(1))
         bias.measure()
         assert bool(bias.offset.any()) is moved and bool(bias.telling) is moved
+
+
+def test_outlines_that_are_a_little_too_wide_are_neither_moved_nor_right():
+    slightly, exactly = measured(1.1)[0], measured(0.0)[0]
+    assert not slightly.offset.any() and not slightly.right
+    assert not exactly.offset.any() and exactly.right
