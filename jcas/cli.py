@@ -265,16 +265,15 @@ def methods() -> None:
     """List the methods: name, paper, what each needs beyond a backbone."""
     from jcas.methods import METHODS, VARIANTS
 
-    table = Table(title="methods (a run: jcas train DATA --method NAME)")
-    for column in ("name", "paper", "needs"):
-        table.add_column(column, no_wrap=column != "needs")
+    named = Table("name", "paper", "needs", title="methods (a run: jcas train DATA --method NAME)")
     for name, cls in METHODS.items():
-        table.add_row(name, cls.paper, cls.needs)
-    table.add_section()
+        named.add_row(name, cls.paper, cls.needs)
+    named.columns[0].no_wrap = True
+    variants = Table("name", "is", "with", title="variants: rows and ablations of the paper, and of our own parts")
     for name, (base, options) in VARIANTS.items():
-        chosen = " ".join(f"{key}={json.dumps(value)}" for key, value in options.items())
-        table.add_row(name, METHODS[base].paper, f"is {base} with {chosen}")
-    Console().print(table)
+        variants.add_row(name, base, " ".join(f"{key}={json.dumps(value)}" for key, value in options.items()))
+    variants.columns[0].no_wrap = variants.columns[1].no_wrap = True
+    Console().print(named, variants)
 
 
 @app.command(epilog=_example("jcas evaluate runs/jcas --data data/hospital_b --surface").strip())
