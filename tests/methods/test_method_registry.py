@@ -146,7 +146,7 @@ def test_adding_a_method_is_a_file_and_a_line(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_list_of_methods_shows_every_name_with_its_paper():
-    listed = CliRunner().invoke(app, ["methods"])
+    listed = CliRunner().invoke(app, ["methods"], env={"COLUMNS": "120"})
     assert listed.exit_code == 0
     for name in method_names():
         assert name in listed.output and method_class(name).paper in listed.output
