@@ -11,7 +11,7 @@ from typing import Any
 
 from jcas.benchmark.grid import FREE, UPPER_BOUND
 from jcas.benchmark.noisy_sets import CLEAN, file_safe
-from jcas.benchmark.summary import MEAN, METRICS, gap_recovered, marks
+from jcas.benchmark.summary import MEAN, gap_recovered, mark_best
 
 Summary = dict[str, Any]
 
@@ -65,10 +65,12 @@ def _expect_alike(now: Summary, before: Summary) -> None:
 
 
 def _better(now: Any, before: Any) -> Any:
-    """Of two rows of a method the one with more seeds, the newer of two equals."""
+    """Of two rows of a method the one with more seeds, the newer of two equals; values of seeds trained anew count."""
     if now is None or before is None:
         return now or before
-    return now if len(now["seeds"]) >= len(before["seeds"]) else before
+    if len(now["seeds"]) >= len(before["seeds"]):
+        return now
+    return before | {"by_seed": before["by_seed"] | now["by_seed"]}
 
 
 def _groups(now: list[Any], before: list[Any]) -> list[Any]:
@@ -110,11 +112,7 @@ def _compare(dataset: Any) -> None:
             share = gap_recovered(jac["mean"], baseline=baseline, upper_bound=upper)
             spread = None if share is None or jac["std"] is None else jac["std"] / (upper - baseline)
             entry["gap_recovered"] |= {"mean": share, "std": spread}
-        for metric in METRICS:
-            for name in (*dataset["classes"], MEAN):
-                cells = [entry[metric][name] for entry in group["methods"]]
-                for cell, mark in zip(cells, marks([cell["mean"] for cell in cells]), strict=True):
-                    cell["mark"] = mark
+        mark_best(group["methods"], dataset["classes"])
 
 
 def with_earlier_lines(lines: list[str], earlier: list[str], *, keys: int) -> list[str]:

@@ -123,7 +123,7 @@ def _dataset(grid: Grid, rows: Sequence[Row], name: str) -> dict[str, Any]:
             )
             for method in methods
         ]
-        _mark(entries, classes)
+        mark_best(entries, classes)
         _paper_gaps(entries, found.kind)
         if entries:
             truth = next(row["truth"] for row in own if row["noise"] == found.noise)
@@ -157,7 +157,8 @@ def _entry(rows: Sequence[Row], classes: Sequence[str], paper: Mapping[str, Any]
     return entry
 
 
-def _mark(entries: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
+def mark_best(entries: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
+    """Mark best and second of every column in place."""
     for metric in METRICS:
         for name in (*classes, MEAN):
             cells = [entry[metric][name] for entry in entries]
