@@ -67,7 +67,7 @@ def synth(
 @app.command(
     epilog=_example(
         "jcas corrupt data/source --noise ellipse --out data/ellipse",
-        "jcas corrupt data/source --noise symmetric --set rate=0.5 --out data/sym50",
+        "jcas corrupt data/source --noise symmetric:rate=0.5 --out data/sym50",
         "jcas corrupt data/source --noise matrix --matrix T.json --out data/mine",
         "jcas corrupt data/target --noise sfda --source runs/source --out data/sfda",
         "jcas corrupt endovis18 --noise ellipse --validation seq_04 --out data/endovis_ellipse",
@@ -88,12 +88,16 @@ def corrupt(
     workers: Annotated[int, typer.Option(min=1, help="Threads.")] = 2,
 ) -> None:
     """Lay label noise over a dataset; writes what was done and a contact sheet to look at."""
+    from jcas.benchmark.noisy_sets import parse_noise
     from jcas.corrupt import corrupt as lay_noise
     from jcas.noise import Noise
 
     if out.resolve().is_relative_to(data.resolve()):
         raise ValueError(f"--out {out} lies inside the dataset {data}")
     values: dict[str, Any] = _pairs(parameters, "--set")
+    if ":" in noise:  # as `jcas benchmark` takes it
+        spec = parse_noise(noise)
+        noise, source, values = spec.name, spec.source or source, {**spec.parameters, **values}
     chosen: Noise | str = noise
     if matrix is not None:
         if noise != "matrix":

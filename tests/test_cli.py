@@ -291,6 +291,18 @@ def test_corrupt_tells_which_flags_belong_together(broken, tmp_path, capsys, fla
     assert not (tmp_path / "out").exists()
 
 
+def test_corrupt_takes_noise_as_benchmark_does(truth, tmp_path, capsys):
+    flags = (("--noise", "symmetric:rate=0.3"), ("--noise", "symmetric", "--set", "rate=0.3"))
+    written = []
+    for number, given in enumerate(flags):
+        out = tmp_path / str(number)
+        assert jcas("corrupt", truth, *given, "--out", out, capsys=capsys)[0] == 0
+        written.append([path.read_bytes() for path in sorted((out / "masks").iterdir())])
+    assert written[0] == written[1]
+    broken_rate = jcas("corrupt", truth, "--noise", "symmetric:rate", "--out", tmp_path / "x", capsys=capsys)
+    expect_one_line(broken_rate, "expected key=value after the colon")
+
+
 def test_logs_hold_no_empty_lines_bars_or_warnings_of_others(run, truth, tmp_path, capsys):
     for arguments, expected in (
         (("corrupt", truth, "--noise", "ellipse", "--out", tmp_path / "noisy"), 2),

@@ -279,6 +279,17 @@ class JCAS(Method):
         return self.witness is not None and self.witness.heard
 
     @property
+    def _only_colour_speaks(self) -> bool:
+        """Whether of drawn labels no more can be said than that a colour is the background's.
+
+        The witness does not know all classes, and looks do not tell all classes apart that touch.
+        """
+        if self.witness is None or self.outlines is None or not self.image_objects:
+            return False
+        known = self.witness.heard or bool(self.outlines.telling)
+        return not known and bool(self.witness.distinct.any())
+
+    @property
     def uses_pairs(self) -> bool:
         """Whether pairs are trained and refine: not in the warm-up, and not for labels that the image has screened.
 
@@ -342,8 +353,10 @@ class JCAS(Method):
         if self._labels_are_drawn and self._witness_heard:
             found["predictions"] = "refined by colour" if self.recipe.refinement else "not refined"
         else:
-            refined = self.recipe.refinement and bool(self.outlines.telling)
-            found["predictions"] = "refined by appearance" if refined else "not refined"
+            told = "refined by appearance" if bool(self.outlines.telling) else "not refined"
+            if self._only_colour_speaks:
+                told = "refined by colour against background"
+            found["predictions"] = told if self.recipe.refinement else "not refined"
             if self.recipe.outline_bias and bool(self.outlines.offset.any()):
                 found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
         if self.image_objects and self.corrects_class:
@@ -450,7 +463,11 @@ class JCAS(Method):
         labels = _trusted(batch)
         if self.witness is not None and self.witness.heard:
             return replace(batch, noisy=self.witness.confirmed(batch.image, labels))
-        return replace(batch, noisy=unchallenged(labels, repaired(batch.image, labels, self._unbiased(probs))))
+        standing = unchallenged(labels, repaired(batch.image, labels, self._unbiased(probs)))
+        if self._only_colour_speaks:
+            assert self.witness is not None
+            standing = self.witness.unlike_background(batch.image, standing)
+        return replace(batch, noisy=standing)
 
     def _unbiased(self, probs: Tensor) -> Tensor:
         """Without the labels' habit of too wide outlines, where no witness is heard."""
@@ -530,6 +547,9 @@ class JCAS(Method):
             return probs
         if self.witness is not None and self.image_objects and self.witness.heard:
             return (probs.clamp_min(1e-9).log() + self.witness(images).log_softmax(1) / 2).softmax(1)
+        if self._only_colour_speaks:
+            assert self.witness is not None
+            return (probs.clamp_min(1e-9).log() + self.witness.foreground(images) / 2).softmax(1)
         return refined_by_appearance(images, probs) if bool(self.outlines.telling) else probs
 
     def validation_loss(self, batch: Batch, probs: Tensor) -> Tensor:

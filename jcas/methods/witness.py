@@ -34,10 +34,18 @@ class ColourWitness(nn.Module):
             return nn.Sequential(nn.Conv2d(inputs, WIDTH, 1, bias=False), nn.GroupNorm(WIDTH, WIDTH), nn.ReLU(True))
 
         self.layers = nn.Sequential(layer(channels), layer(WIDTH), nn.Conv2d(WIDTH, num_classes, 1))
-        self.counts: Tensor
+        self.counts: Tensor  # pixels by name and label
+        self.taught: Tensor  # pixels by what was taught
+        self.fitting: Tensor  # pixels by class c, label (background, c) and colour (background's, c's own)
         self.known: Tensor
-        self.register_buffer("counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))  # named, labelled
+        self.distinct: Tensor
+        self.shares: Tensor  # of the classes in what was taught
+        counters = {"counts": (num_classes, num_classes), "taught": (num_classes,), "fitting": (num_classes, 2, 2)}
+        for name, shape in counters.items():  # counted anew in every epoch
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64), persistent=False)
         self.register_buffer("known", torch.zeros(num_classes, dtype=torch.bool))
+        self.register_buffer("distinct", torch.zeros(num_classes, dtype=torch.bool))
+        self.register_buffer("shares", torch.full((num_classes,), 1 / num_classes))
 
     def forward(self, image: Tensor) -> Tensor:  # (B, channels, H, W) -> (B, C, H, W)
         """Logits of each pixel."""
@@ -48,19 +56,24 @@ class ColourWitness(nn.Module):
         """Cross-entropy with the classes ``taught`` (B, H, W); what it says is counted against the ``labels``."""
         said, labels, taught = self(thinned(image)), thinned(labels), thinned(taught)
         with torch.no_grad():
-            named = confusion_counts(said.max(1).indices, labels, self.counts.shape[0]).sum(0)
-            self.counts += summed_over_processes(named)
+            classes = len(self.taught)
+            self.counts += summed_over_processes(confusion_counts(said.max(1).indices, labels, classes).sum(0))
+            self.taught += summed_over_processes(torch.bincount(taught[taught != IGNORE], minlength=classes).double())
+            self.fitting += summed_over_processes(self._fitting(said, labels))
         total = functional.cross_entropy(said, taught, ignore_index=IGNORE, reduction="sum")
         return total / (taught != IGNORE).sum().clamp_min(1)
 
     def start_epoch(self) -> None:
         """Forget the counts, not what follows from them."""
-        self.counts.zero_()
+        for counts in (self.counts, self.taught, self.fitting):
+            counts.zero_()
 
     def end_epoch(self) -> None:
         """Learn from the counts which classes it knows; an epoch without lessons changes nothing."""
         if bool(self.counts.any()):
             self.known.copy_(known_classes(self.counts))
+            self.distinct.copy_(distinct_classes(self.fitting))
+            self.shares.copy_(self.taught / self.taught.sum())
 
     @property
     def heard(self) -> bool:
@@ -70,6 +83,41 @@ class ColourWitness(nn.Module):
     def confirmed(self, image: Tensor, labels: Tensor) -> Tensor:  # (B, H, W)
         """The labels that it would give, too; the others become 255 = ignore."""
         return torch.where(self(image).max(1).indices == labels, labels, IGNORE)
+
+    def unlike_background(self, image: Tensor, labels: Tensor) -> Tensor:  # (B, H, W)
+        r"""The labels without those whose colour is the background's rather than their own; these become 255 = ignore.
+
+        .. math:: V(c \mid I_i) / r_c < V(0 \mid I_i) / r_0
+
+        with the share r of a class in what was taught: such a colour is rarer among the pixels of class c than among
+        those of the background. Only of `distinct_classes`; whoever takes a wrist for a shaft can still see that a
+        pixel is neither. Labels of the background stand.
+        """
+        against = ~self._fits(self(image)) & self.distinct.view(1, -1, 1, 1)
+        which = labels.clamp_max(len(self.distinct) - 1)  # 255 becomes itself or 255
+        return torch.where(against.gather(1, which[:, None])[:, 0], IGNORE, labels)
+
+    def foreground(self, image: Tensor) -> Tensor:  # (B, channels, H, W) -> (B, C, H, W)
+        r"""How much more a colour is the foreground's than the background's, for the distinct classes; 0 for others.
+
+        .. math:: \log \frac{1 - V(0 \mid I_i)}{1 - r_0} - \log \frac{V(0 \mid I_i)}{r_0}
+        """
+        logits = self(image)
+        odds = logits[:, 1:].logsumexp(1, keepdim=True) - logits[:, :1]
+        return (odds + self.shares[0].logit(eps=1e-4)) * self.distinct.view(1, -1, 1, 1)
+
+    def _fits(self, said: Tensor) -> Tensor:  # logits (B, C, H, W) -> (B, C, H, W) of bool
+        """Where a colour is no rarer among the pixels of a class than among those of the background."""
+        lifted = said - self.shares.clamp_min(1e-6).log().view(1, -1, 1, 1)
+        return lifted >= lifted[:, :1]
+
+    def _fitting(self, said: Tensor, labels: Tensor) -> Tensor:  # (C, 2, 2)
+        fits = self._fits(said).long()
+        found = torch.zeros_like(self.fitting)
+        for c in range(1, len(found)):
+            for side, label in enumerate((0, c)):
+                found[c, side] = torch.bincount(fits[:, c][labels == label], minlength=2)
+        return found
 
 
 def thinned(maps: Tensor) -> Tensor:  # (..., H, W) -> (..., h, w)
@@ -96,3 +144,13 @@ def known_classes(counts: Tensor) -> Tensor:  # (C, C) pixels by name and label 
     both, labelled, named = counts.diagonal(), counts.sum(0), counts.sum(1)
     elsewhere = (named - both) / (labelled.sum() - labelled).clamp_min(1)
     return (both / labelled.clamp_min(1) - elsewhere > _LEAST_INFORMED) | (labelled == 0)
+
+
+def distinct_classes(fitting: Tensor) -> Tensor:  # (C, 2, 2) of `ColourWitness` -> (C,) of bool
+    r"""The classes whose colours are not those of the background, as far as labels show.
+
+    .. math:: P(\text{colour of } c \mid \text{labelled } c)
+              - P(\text{colour of } c \mid \text{labelled background}) > 1/4
+    """
+    own = fitting[:, :, 1] / fitting.sum(2).clamp_min(1)
+    return own[:, 1] - own[:, 0] > _LEAST_INFORMED

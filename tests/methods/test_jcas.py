@@ -226,6 +226,22 @@ def test_the_loss_does_not_see_labels_that_were_set_aside():
         assert (kept == 255).any() and loss.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
+def test_labels_of_a_background_colour_are_set_aside_where_nothing_else_tells():
+    data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
+    method.witness.known.fill_(False)
+    method.witness.distinct.copy_(torch.tensor([False, True, True]))
+    method.witness.shares.copy_(torch.tensor([0.01, 0.98, 0.01]))  # any colour is rarer among so many pixels
+    with torch.no_grad():
+        probs = torch.nn.functional.interpolate(method.model(data.image).logits, (64, 64), mode="bilinear").softmax(1)
+        locally = unchallenged(data.noisy, repaired(data.image, data.noisy, probs))
+        kept = method.witness.unlike_background(data.image, locally)
+        assert (locally == 1).any() and not (kept == 1).any()
+        for telling, labels in ((False, kept), (True, locally)):
+            method.outlines.telling.fill_(telling)
+            expected = torch.nn.functional.nll_loss(probs.log(), labels, ignore_index=255)
+            assert method(data)["class_loss"].item() == pytest.approx(expected.item(), rel=1e-4)
+
+
 def test_labels_stand_where_a_witness_of_all_classes_names_them():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
     method.witness.known.fill_(True)
@@ -304,6 +320,10 @@ def test_what_the_image_says_at_the_end():
     method.outlines.offset.copy_(torch.tensor([1.0, -1.0, 0.0]))
     unbiased = method.outlines.unbiased(probs)
     assert torch.equal(method.finish(data.image, probs), unbiased)
+    method.witness.distinct.copy_(torch.tensor([False, True, False]))
+    against = unbiased.log() + method.witness.foreground(data.image) / 2
+    assert torch.allclose(method.finish(data.image, probs), against.softmax(1), atol=1e-5)
+    assert method.findings()["predictions"] == "refined by colour against background"
     method.outlines.telling.fill_(True)
     assert torch.equal(method.finish(data.image, probs), refined_by_appearance(data.image, unbiased))
     method.witness.known.fill_(True)

@@ -2,7 +2,7 @@
 
 import torch
 
-from jcas.methods.witness import ColourWitness, known_classes, thinned
+from jcas.methods.witness import ColourWitness, distinct_classes, known_classes, thinned
 
 
 def test_it_learns_colours_and_then_knows_them():
@@ -24,6 +24,71 @@ def test_it_learns_colours_and_then_knows_them():
     assert losses[-1] < losses[0] / 4 and witness.heard
     kept = witness.confirmed(image, labels)
     assert (kept == labels).float().mean() > 0.9 and ((kept == labels) | (kept == 255)).all()
+
+
+def a_drawn_class(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Grey bars on red, called 1 (above) and 2 (below) within boxes twice as wide; the colours of 1 and 2 are alike."""
+    generator = torch.Generator().manual_seed(seed)
+    colour, truth, noisy = torch.zeros(2, 3, 40, 40), *(torch.zeros(2, 40, 40, dtype=torch.long) for _ in range(2))
+    colour[:, 0] = 0.8
+    for c, rows in ((1, slice(4, 18)), (2, slice(22, 36))):
+        truth[:, rows, 16:24], noisy[:, rows, 12:28] = c, c
+    colour[(truth > 0)[:, None].expand_as(colour)] = 0.5
+    return colour + 0.05 * torch.rand(colour.shape, generator=generator), truth, noisy
+
+
+def taught(image: torch.Tensor, labels: torch.Tensor, num_classes: int, *, epochs: int = 2) -> ColourWitness:
+    torch.manual_seed(0)
+    witness = ColourWitness(image.shape[1], num_classes)
+    optimizer = torch.optim.Adam(witness.parameters(), 0.05)
+    for _ in range(epochs):
+        witness.start_epoch()
+        for _ in range(40):
+            optimizer.zero_grad()
+            witness.lesson(image, labels, labels).backward()
+            optimizer.step()
+        witness.end_epoch()
+    return witness.eval()
+
+
+def test_who_does_not_know_all_classes_still_sees_what_is_background():
+    image, truth, noisy = a_drawn_class()
+    witness = taught(image, noisy, 3)
+    assert not witness.heard and witness.distinct.tolist() == [False, True, True]
+    noisy[:, 0] = 255
+    kept = witness.unlike_background(image, noisy)
+    assert (kept[(noisy > 0) & (truth == 0)] == 255).float().mean() > 0.95  # red within a box
+    right = (noisy == truth) & (noisy != 255)
+    assert (kept[right] == noisy[right]).float().mean() > 0.95 and (kept[noisy == 0] == 0).all()
+    assert (kept[noisy == 255] == 255).all()
+
+
+def test_a_class_without_a_colour_of_its_own_is_not_judged():
+    image, _, noisy = a_drawn_class()
+    witness = taught(image.flip(3).roll(13, 3).flip(1), noisy, 3)
+    witness.distinct.copy_(torch.tensor([False, True, False]))
+    kept = witness.unlike_background(image, noisy)
+    assert torch.equal(kept[noisy != 1], noisy[noisy != 1])
+    assert not (witness.foreground(image)[:, [0, 2]] != 0).any()
+
+
+def test_foreground_weighs_colours_whatever_the_shares():
+    """log (1 - V0) / V0 - log (1 - r0) / r0, from the probabilities."""
+    image, _, noisy = a_drawn_class()
+    witness = taught(image, noisy, 3)
+    background, share = witness(image).double().softmax(1)[:, 0], witness.shares[0].double()
+    expected = ((1 - background) / (1 - share)).log() - (background / share).log()
+    found = witness.foreground(image)
+    assert torch.allclose(found[:, 1].double(), expected, atol=1e-3) and torch.equal(found[:, 1], found[:, 2])
+    assert not found[:, 0].any()
+    assert torch.isclose(share, (noisy == 0).double().mean())
+
+
+def test_classes_are_distinct_from_a_quarter_on():
+    fitting = torch.zeros(3, 2, 2)  # class, label, colour
+    fitting[1] = torch.tensor([[80.0, 20.0], [54.0, 46.0]])
+    fitting[2] = torch.tensor([[80.0, 20.0], [56.0, 44.0]])
+    assert distinct_classes(fitting).tolist() == [False, True, False]
 
 
 def test_an_epoch_without_lessons_changes_nothing():
