@@ -103,7 +103,12 @@ LOOKS = {  # half of two classes flipped would leave nothing to learn
     "wbc1": Look("blood cells of laboratory 1", "wbc_small", 14, ("ellipse", *FLIPS)),
     "wbc2": Look("blood cells of laboratory 2", "wbc_small", 30, ("ellipse", *FLIPS, "pair_flip:rate=0.4", WIDER)),
     "lv": Look("left ventricle", "acdc", 10, ("ellipse", "symmetric:rate=0.4", WIDER, NARROWER)),
-    "synth": Look("synthetic instruments", "wbc_small", 14, ("ellipse", *FLIPS, "pair_flip:rate=0.4", WIDER)),
+    "synth": Look(
+        "synthetic instruments",
+        "wbc_small",
+        14,
+        ("ellipse", *FLIPS, "pair_flip:rate=0.4", WIDER, NARROWER, "polygon"),
+    ),
     "lidc4": Look("nodules, majority of readers", "lidc_small", 14, ("ellipse", "symmetric:rate=0.3", WIDER, NARROWER)),
 }
 

@@ -463,11 +463,10 @@ class JCAS(Method):
         labels = _trusted(batch)
         if self.witness is not None and self.witness.heard:
             return replace(batch, noisy=self.witness.confirmed(batch.image, labels))
-        standing = unchallenged(labels, repaired(batch.image, labels, self._unbiased(probs)))
         if self._only_colour_speaks:
             assert self.witness is not None
-            standing = self.witness.unlike_background(batch.image, standing)
-        return replace(batch, noisy=standing)
+            return replace(batch, noisy=self.witness.unlike_background(batch.image, labels))
+        return replace(batch, noisy=unchallenged(labels, repaired(batch.image, labels, self._unbiased(probs))))
 
     def _unbiased(self, probs: Tensor) -> Tensor:
         """Without the labels' habit of too wide outlines, where no witness is heard."""
@@ -578,10 +577,10 @@ class JCAS(Method):
 
     @property
     def _counts_outlines(self) -> bool:
-        """Once predictions are counted, where no witness speaks for the image."""
+        """Once predictions are counted; of drawn labels where no witness speaks, and looks have not failed."""
         if self.outlines is None or int(self.epoch) < self.first_count:
             return False
-        return not (self._labels_are_drawn and self._witness_heard)
+        return not (self._labels_are_drawn and (self._witness_heard or self.outlines.failed))
 
     def segment(self, images: Tensor) -> Tensor:
         """Softmax of the refined logits; without DAR where the warm-up has not trained it."""

@@ -27,6 +27,7 @@ _MOST_PIXELS = 128 * 128
 _ROUNDS = 3
 _FORGOTTEN = 0.1  # of a log-ratio
 _LOOKS = 3
+_MOST_FAILURES = 2
 
 
 class OutlineBias(nn.Module):
@@ -46,8 +47,10 @@ class OutlineBias(nn.Module):
         self.offset: Tensor
         self.telling: Tensor  # whether looks tell all classes apart that touch
         self.register_buffer("offset", torch.zeros(num_classes))
+        self.failures: Tensor  # looks that did not tell
         self.quiet: Tensor  # looks in a row that found nothing
         self.register_buffer("telling", torch.tensor(False))
+        self.register_buffer("failures", torch.zeros((), dtype=torch.long))
         self.register_buffer("quiet", torch.zeros((), dtype=torch.long))
         self.forget()
 
@@ -74,22 +77,33 @@ class OutlineBias(nn.Module):
         """See whether looks tell classes apart and, if so, ``move`` the offsets halfway to those of the images kept.
 
         Halfway, because whether a shift is large enough to be believed may change from epoch to epoch; what is left of
-        one that is not seen again is dropped in the end. Images that show hardly any outline change nothing. What was
-        kept is forgotten.
+        one that is not seen again is dropped in the end. Where looks do not tell nothing is moved, nor ever again once
+        they have `failed`. Images that show hardly any outline change nothing. What was kept is forgotten.
         """
         counts, found = self._counted(_ROUNDS if move else 1)
         self.forget()
         if not touching(counts):
             return
-        self.telling.fill_(told_apart(counts))
+        told = told_apart(counts)
+        if not move:
+            self.telling.fill_(told)
+            return
+        self.failures += not told
+        self.telling.fill_(told and not self.failed)
         if not bool(self.telling):  # what looks like the one class may be another that looks the same
-            found = torch.zeros_like(found)
-        if move:
-            silent = not bool(outline_thresholds(counts, least_shift=QUIET_SHIFT).any())
-            self.quiet.fill_(int(self.quiet) + 1 if bool(self.telling) and silent else 0)
-            self.offset.copy_((self.offset + found) / 2)
-            if not bool(found.any()) and float(self.offset.abs().max()) < _FORGOTTEN:
-                self.offset.zero_()
+            self.quiet.zero_()
+            self.offset.zero_()
+            return
+        silent = not bool(outline_thresholds(counts, least_shift=QUIET_SHIFT).any())
+        self.quiet.fill_(int(self.quiet) + 1 if silent else 0)
+        self.offset.copy_((self.offset + found) / 2)
+        if not bool(found.any()) and float(self.offset.abs().max()) < _FORGOTTEN:
+            self.offset.zero_()
+
+    @property
+    def failed(self) -> bool:
+        """Whether looks could not tell classes apart twice: they are not believed later, to and fro would be worse."""
+        return int(self.failures) >= _MOST_FAILURES
 
     @property
     def right(self) -> bool:

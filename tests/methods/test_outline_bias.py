@@ -133,6 +133,23 @@ def test_outlines_seem_right_after_three_looks_that_found_nothing_and_not_once_o
     assert not bias.right
 
 
+def test_looks_that_failed_twice_are_not_believed_again():
+    image, _, distance = discs(3.0)
+    noise = torch.randn(image.shape, generator=torch.Generator().manual_seed(1))
+    bias, told = OutlineBias(2), []
+    for shown in (image, noise, image, noise, image):
+        bias.remember(shown, learned(distance), (distance < 0).long())
+        bias.measure()
+        assert bool(bias.offset.any()) == bool(bias.telling)
+        told.append((bool(bias.telling), bias.failed))
+    assert told == [(True, False), (False, False), (True, False), (False, True), (False, True)]
+    flipped = OutlineBias(2)
+    for shown in (noise, noise, image):
+        flipped.remember(shown, learned(distance), (distance < 0).long())
+        flipped.measure(move=False)
+    assert flipped.telling  # a young model of flipped labels may come to see
+
+
 def test_flipped_labels_say_only_whether_looks_tell():
     image, _, distance = discs(3.0)
     bias = OutlineBias(2)
