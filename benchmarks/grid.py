@@ -61,7 +61,7 @@ ABLATIONS_OF_THE_IMAGE = (
     "jcas_no_witness",
     "jcas_no_outline_bias",
 )
-ABLATIONS_OF_THE_PAPER = (  # with drawn labels these are jcas, but for the class correction of several readers
+ABLATIONS_OF_THE_PAPER = (  # with labels drawn by a habit these are jcas
     "jcas_no_affinity",
     "jcas_no_intra",
     "jcas_no_inter",
@@ -69,7 +69,7 @@ ABLATIONS_OF_THE_PAPER = (  # with drawn labels these are jcas, but for the clas
     "jcas_no_affinity_correction",
     "jcas_no_consistency",
 )
-ABLATIONS_OF_A_PART = {"lidc": ("jcas_no_class_correction",)}
+ABLATIONS_OF_A_PART = {"lidc": ABLATIONS_OF_THE_PAPER}  # several readers: T_C and pairs as with flips
 ABLATIONS = (*ABLATIONS_OF_THE_IMAGE, *ABLATIONS_OF_THE_PAPER)
 SEEDS_OF_MAIN = 3
 LOOK = ("upper_bound", "baseline", "jcas")

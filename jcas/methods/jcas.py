@@ -291,11 +291,11 @@ class JCAS(Method):
 
     @property
     def uses_pairs(self) -> bool:
-        """Whether pairs are trained and refine: not in the warm-up, and not for labels that the image has screened.
+        """Whether pairs are trained and refine: not in the warm-up, and of drawn labels only where T_C corrects these.
 
-        Pairs across a wrong outline are wrong like its pixels; of what is left after screening they add nothing.
+        Pairs across an outline that is wrong by habit are wrong like its pixels, and no matrix tells how often.
         """
-        if not self.affinity or self.image_objects:
+        if not self.affinity or (self.image_objects and not self.corrects_class):
             return False
         return not self.warming_up or self.recipe.affinity_in_warmup
 
@@ -331,7 +331,7 @@ class JCAS(Method):
 
     def pair_noise(self) -> Tensor:
         """T_A where the loss is corrected by it, the identity elsewhere."""
-        if self.warming_up or self.image_objects or not self.correct_affinity:
+        if self.warming_up or not self.uses_pairs or not self.correct_affinity:
             return torch.eye(2, device=self.prior.device)
         return self.affinity_matrix() if self.recipe.learned_matrices else self.pair_transition
 

@@ -220,7 +220,7 @@ def test_the_loss_does_not_see_labels_that_were_set_aside():
             logits = method.model(data.image).logits
             probs = torch.nn.functional.interpolate(logits, (64, 64), mode="bilinear").softmax(1)
             kept = unchallenged(data.noisy, repaired(data.image, data.noisy, probs))
-            loss = method(data)["class_loss"]
+            loss = method(data)["coarse_loss" if telling else "class_loss"]  # with pairs, before these refine
             carried = torch.einsum("bmhw,mn->bnhw", probs, method.class_transition) if telling else probs
             expected = torch.nn.functional.nll_loss(carried.log(), kept, ignore_index=255)
         assert (kept == 255).any() and loss.item() == pytest.approx(expected.item(), rel=1e-4)
@@ -356,10 +356,15 @@ def test_drawn_labels_are_counted_everywhere_not_in_cores():
     assert not torch.allclose(method.class_transition, counted_transition(method.core_counts).float())
 
 
-def test_pairs_of_drawn_labels_are_left_out():
+def test_pairs_of_drawn_labels_are_left_out_unless_these_go_wrong_by_chance():
     method = after_warm_up(drawn_batch())
     assert not method.uses_pairs and "affinity_loss" not in method(drawn_batch())
+    assert torch.equal(method.pair_noise(), torch.eye(2))
     assert after_warm_up(batch()).uses_pairs
+    readers = without_a_habit(drawn_batch())
+    assert readers.uses_pairs and "affinity_loss" in readers(drawn_batch())
+    assert not without_a_habit(drawn_batch(), affinity=False).uses_pairs
+    assert not without_a_habit(drawn_batch(), correct_class=False).uses_pairs
 
 
 def without_a_habit(data: Batch, **options) -> JCAS:
@@ -377,7 +382,7 @@ def test_the_matrix_corrects_drawn_labels_unless_they_have_a_habit():
     assert method.corrects_class and torch.equal(method.noise(), method.class_transition)
     assert not torch.equal(method.noise(), torch.eye(3))
     assert method.findings()["noise"] == "no habit seen, T_C corrects it"
-    assert torch.equal(method.pair_noise(), torch.eye(2))
+    assert torch.equal(method.pair_noise(), method.pair_transition) and method.pair_noise()[0, 1] > 0
     method.witness.known.fill_(True)  # colours speak
     assert not method.corrects_class and torch.equal(method.noise(), torch.eye(3))
     method.witness.known.fill_(False)
