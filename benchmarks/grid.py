@@ -305,7 +305,9 @@ def write_headline() -> None:
             title,
             f"{jac['baseline']:.1f}",
             shown,
-            f"**{jac['jcas']:.1f}**",
+            f"**{jac['jcas']:.1f}**"
+            if jac["jcas"] > max(jac["baseline"], *others.values(), 0)
+            else f"{jac['jcas']:.1f}",
             f"{bound:.1f}",
             f"{closed:.0%}",
             seeds,

@@ -75,7 +75,7 @@ def synth(
 )
 def corrupt(
     data: DataFolder,
-    noise: Annotated[str, typer.Option(help=f"One of {NOISE_NAMES}.")],
+    noise: Annotated[str, typer.Option(help=f"NAME or NAME:key=value, one of {NOISE_NAMES}.")],
     out: Annotated[Path, typer.Option(help="New dataset folder; the originals go to its clean/.")],
     parameters: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of the noise; repeat.")] = None,
     matrix: Annotated[Path | None, typer.Option(help="JSON file with T, for --noise matrix.")] = None,
@@ -97,6 +97,12 @@ def corrupt(
     values: dict[str, Any] = _pairs(parameters, "--set")
     if ":" in noise:  # as `jcas benchmark` takes it
         spec = parse_noise(noise)
+        twice = [f"--set {name}" for name in values if name in spec.parameters]
+        twice += ["--source"] * bool(spec.source and source) + ["--matrix"] * bool(
+            matrix and "matrix" in spec.parameters
+        )
+        if twice:
+            raise ValueError(f"--noise {noise} says it already, drop {twice[0]}")
         noise, source, values = spec.name, spec.source or source, {**spec.parameters, **values}
     chosen: Noise | str = noise
     if matrix is not None:

@@ -271,7 +271,7 @@ def test_help_of_train_tells_the_defaults():
 
 def test_help_of_corrupt_names_every_noise():
     option = next(parameter for parameter in commands()["corrupt"].params if parameter.name == "noise")
-    assert option.help == f"One of {', '.join(NOISES)}."
+    assert option.help == f"NAME or NAME:key=value, one of {', '.join(NOISES)}."
 
 
 @pytest.mark.parametrize(
@@ -283,6 +283,8 @@ def test_help_of_corrupt_names_every_noise():
         (("--noise", "sfda"), "needs --source RUN"),
         (("--noise", "sfda", "--source", "run", "--set", "a=1"), "has no parameters, drop --set a"),
         (("--noise", "ellipse", "--validation", "nobody"), "'nobody' is no group"),
+        (("--noise", "symmetric:rate=0.3", "--set", "rate=0.5"), "says it already, drop --set rate"),
+        (("--noise", "sfda:run", "--source", "other"), "says it already, drop --source"),
     ],
 )
 def test_corrupt_tells_which_flags_belong_together(broken, tmp_path, capsys, flags, message):

@@ -67,8 +67,8 @@ def test_stages_reach_what_jcas_decides(name):
     for kind in KINDS if name == "jcas" else ():
         method = build(name)
         list(stages(method, kind))
-        assert method.image_objects == (kind != "flipped") and method.uses_pairs == (kind == "flipped")
-        assert method.corrects_class == (kind != "drawn")
+        assert method.image_objects == (kind != "flipped")
+        assert method.uses_pairs == method.corrects_class == (kind != "drawn")
         assert not torch.equal(method.class_transition, torch.eye(CLASSES))
 
 

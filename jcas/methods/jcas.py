@@ -122,10 +122,11 @@ class JCAS(Method):
     (``witness``) learns to name classes by colour alone, first from the labels, then from the predictions; if it knows
     all classes (`known_classes`), labels stand where it names them. If not, a label is set aside where image, model and
     label together (`repaired`) name another class (`unchallenged`), and outlines that are too wide all over the dataset
-    are moved (``outline_bias``, `OutlineBias`). Witness or appearance have a say in the prediction, too; appearance
-    also if labels were flipped, wherever looks tell touching classes apart.
-    Labels are never replaced: the model cannot talk itself into anything. Pairs are left out. T_C is counted over all
-    pixels, and corrects drawn labels only while no habit is seen, as with those of several readers: no witness is
+    are moved (``outline_bias``, `OutlineBias`). If looks do not tell touching classes apart, either, labels whose
+    colour is the background's are set aside (`ColourWitness.unlike_background`). Who objects has a say in the
+    prediction, too; appearance also if labels were flipped, wherever looks tell touching classes apart.
+    Labels are never replaced: the model cannot talk itself into anything. T_C is counted over all pixels. It corrects
+    drawn labels, and pairs take part, only while no habit is seen, as with labels of several readers: no witness is
     heard, and outlines seem right (`OutlineBias.right`). It then follows the model as `expected_counts` say, and N with
     it. Of labels with a habit T_C would forgive what the image objects to.
 
@@ -211,6 +212,7 @@ class JCAS(Method):
         self.class_transition: Tensor
         self.pair_transition: Tensor
         self.roughness: Tensor
+        self.pairs_of_drawn: Tensor
         self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
         self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
         self.register_buffer("class_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
@@ -220,6 +222,7 @@ class JCAS(Method):
         self.register_buffer("class_transition", torch.eye(num_classes))  # counted
         self.register_buffer("pair_transition", torch.eye(2))  # counted, or from the counted one by Theorem 1
         self.register_buffer("roughness", torch.zeros(2, dtype=torch.float64))  # sum over images, images
+        self.register_buffer("pairs_of_drawn", torch.tensor(False))  # whether this epoch trains them
         self.witness: ColourWitness | None = None
         if recipe.appearance and recipe.witness:
             self.witness = ColourWitness(_channels(model), num_classes)
@@ -286,17 +289,19 @@ class JCAS(Method):
         """
         if self.witness is None or self.outlines is None or not self.image_objects:
             return False
-        known = self.witness.heard or bool(self.outlines.telling)
-        return not known and bool(self.witness.distinct.any())
+        looked_in_vain = int(self.outlines.failures) > 0 and not bool(self.outlines.telling)
+        return looked_in_vain and not self.witness.heard and bool(self.witness.distinct.any())
 
     @property
     def uses_pairs(self) -> bool:
-        """Whether pairs are trained and refine: not in the warm-up, and of drawn labels only where T_C corrects these.
+        """Whether pairs are trained and refine: not in the warm-up, and of drawn labels only where no habit is seen.
 
         Pairs across an outline that is wrong by habit are wrong like its pixels, and no matrix tells how often.
         """
-        if not self.affinity or (self.image_objects and not self.corrects_class):
+        if not self.affinity:
             return False
+        if self.image_objects:
+            return bool(self.pairs_of_drawn)
         return not self.warming_up or self.recipe.affinity_in_warmup
 
     @property
@@ -366,6 +371,7 @@ class JCAS(Method):
     def start_epoch(self, epoch: int) -> None:
         """Enter the stage of this epoch and start its counts."""
         self.epoch.fill_(epoch)
+        self.pairs_of_drawn.fill_(self._no_habit_seen)  # not later: a prediction must not ask features nobody trained
         self.class_counts.zero_()
         self.core_counts.zero_()
         self.pair_counts.zero_()
@@ -376,15 +382,14 @@ class JCAS(Method):
 
     def end_epoch(self, epoch: int) -> None:
         """Turn the epoch's counts into prior and matrices (learned ones take only the prior, and only once)."""
+        before = self.class_transition.clone() if self._expects else None
         if self.witness is not None:
             self.witness.end_epoch()
         if not bool(self.class_counts.sum() > 0):
             return
         if not self.recipe.learned_matrices:
             self.prior.copy_(self.class_counts.sum(1) / self.class_counts.sum())
-            # What is wrong with drawn labels is not in the cores.
             counts = self.class_counts if self._labels_are_drawn else self.core_counts
-            before = self.class_transition if self._expects else None
             self.class_transition.copy_(counted_transition(counts, before=before))
             if self.consistency_weight:
                 self.pair_transition.copy_(class_to_affinity(self.class_transition, self.prior))
@@ -457,7 +462,10 @@ class JCAS(Method):
 
     @torch.no_grad()
     def _screened(self, batch: Batch, probs: Tensor) -> Batch:
-        """The batch without the labels that the witness denies; where none is heard, with those `unchallenged`."""
+        """The batch without the labels that the witness denies; where none is heard, with those `unchallenged`.
+
+        Where looks do not tell, either, without those of a background colour.
+        """
         if not self.recipe.screening:
             return batch
         labels = _trusted(batch)
@@ -505,16 +513,17 @@ class JCAS(Method):
         size = believed.shape[1:]
         weight = None if batch.weight is None else resized_labels(batch.weight, size)
         labels = resized_labels(_trusted(batch), size)
+        of_all = confusion_counts(believed, labels, self.num_classes, weight=weight)
+        counts = of_all.sum(0)
         if self._expects:
             counts = expected_counts(probs, labels, self.class_transition, weight=weight)
-        else:
-            counts = confusion_counts(believed, labels, self.num_classes, weight=weight).sum(0)
         self.class_counts += summed_over_processes(counts)
         least = core_confidence(probs.movedim(1, 0).flatten(1), (labels != IGNORE).flatten())
         labels = torch.where(sure >= least[believed], labels, IGNORE)
         of_cores = confusion_counts(believed, labels, self.num_classes, weight=weight)
         self.core_counts += summed_over_processes(of_cores.sum(0))
-        self.pair_counts += summed_over_processes(pair_counts(of_cores))
+        # What is wrong with drawn labels is not in the cores.
+        self.pair_counts += summed_over_processes(pair_counts(of_all if self._labels_are_drawn else of_cores))
         if int(self.epoch) == self.first_count and self.recipe.appearance:
             rough = roughness(_trusted(batch), self.num_classes).double()
             self.roughness += summed_over_processes(torch.stack([rough.nansum(), (~rough.isnan()).sum()]))
@@ -541,14 +550,14 @@ class JCAS(Method):
         return self._with_the_image(images, probs)
 
     def _with_the_image(self, images: Tensor, probs: Tensor) -> Tensor:
-        """At half its strength, because a prediction has seen the image already; not where looks tell too little."""
+        """At half its strength, because a prediction has seen the image already; by looks only where these tell."""
         if self.warming_up or self.outlines is None or not self.recipe.refinement:
             return probs
         if self.witness is not None and self.image_objects and self.witness.heard:
             return (probs.clamp_min(1e-9).log() + self.witness(images).log_softmax(1) / 2).softmax(1)
         if self._only_colour_speaks:
             assert self.witness is not None
-            return (probs.clamp_min(1e-9).log() + self.witness.foreground(images) / 2).softmax(1)
+            return self.witness.weighed(images, probs)
         return refined_by_appearance(images, probs) if bool(self.outlines.telling) else probs
 
     def validation_loss(self, batch: Batch, probs: Tensor) -> Tensor:

@@ -77,8 +77,9 @@ class OutlineBias(nn.Module):
         """See whether looks tell classes apart and, if so, ``move`` the offsets halfway to those of the images kept.
 
         Halfway, because whether a shift is large enough to be believed may change from epoch to epoch; what is left of
-        one that is not seen again is dropped in the end. Where looks do not tell nothing is moved, nor ever again once
-        they have `failed`. Images that show hardly any outline change nothing. What was kept is forgotten.
+        one that is not seen again is dropped in the end. Where looks do not tell, offsets and quiet looks are dropped
+        at once, and for good when looks have `failed`. Images that show hardly any outline change nothing. What was
+        kept is forgotten.
         """
         counts, found = self._counted(_ROUNDS if move else 1)
         self.forget()
@@ -102,7 +103,7 @@ class OutlineBias(nn.Module):
 
     @property
     def failed(self) -> bool:
-        """Whether looks could not tell classes apart twice: they are not believed later, to and fro would be worse."""
+        """Whether looks did not tell in two epochs, in a row or not: they are not asked again, to and fro is worse."""
         return int(self.failures) >= _MOST_FAILURES
 
     @property

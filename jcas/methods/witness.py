@@ -94,17 +94,26 @@ class ColourWitness(nn.Module):
         pixel is neither. Labels of the background stand.
         """
         against = ~self._fits(self(image)) & self.distinct.view(1, -1, 1, 1)
-        which = labels.clamp_max(len(self.distinct) - 1)  # 255 becomes itself or 255
+        which = labels.clamp_max(len(self.distinct) - 1)  # 255 stays 255 whichever class is looked up
         return torch.where(against.gather(1, which[:, None])[:, 0], IGNORE, labels)
 
-    def foreground(self, image: Tensor) -> Tensor:  # (B, channels, H, W) -> (B, C, H, W)
-        r"""How much more a colour is the foreground's than the background's, for the distinct classes; 0 for others.
+    def weighed(self, image: Tensor, probs: Tensor) -> Tensor:  # (B, channels, H, W), (B, C, H, W) -> (B, C, H, W)
+        r"""Probabilities with what colours say for or against the background, at half their strength.
 
-        .. math:: \log \frac{1 - V(0 \mid I_i)}{1 - r_0} - \log \frac{V(0 \mid I_i)}{r_0}
+        .. math:: q_c \propto p_c \Bigl( \frac{1 - V(0 \mid I_i)}{1 - r_0} \Big/ \frac{V(0 \mid I_i)}{r_0} \Bigr)^{1/2}
+
+        for the distinct classes c, beside :math:`q_0 \propto p_0`; together they keep what they had, and so do the
+        others.
         """
         logits = self(image)
-        odds = logits[:, 1:].logsumexp(1, keepdim=True) - logits[:, :1]
-        return (odds + self.shares[0].logit(eps=1e-4)) * self.distinct.view(1, -1, 1, 1)
+        odds = logits[:, 1:].logsumexp(1, keepdim=True) - logits[:, :1] + self.shares[0].logit(eps=1e-4)
+        judged = self.distinct.clone()
+        moved = (probs.clamp_min(1e-9).log() + odds / 2 * judged.view(1, -1, 1, 1)).float()
+        judged[0] = True
+        mass = probs[:, judged].sum(1, keepdim=True)
+        found = probs.clone()
+        found[:, judged] = (moved[:, judged].softmax(1) * mass).to(probs.dtype)
+        return found
 
     def _fits(self, said: Tensor) -> Tensor:  # logits (B, C, H, W) -> (B, C, H, W) of bool
         """Where a colour is no rarer among the pixels of a class than among those of the background."""

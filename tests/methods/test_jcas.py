@@ -11,7 +11,7 @@ from jcas.core import (
     repaired,
     unchallenged,
 )
-from jcas.core.counting import CORE
+from jcas.core.counting import CORE, confusion_counts, pair_counts
 from jcas.methods import JCAS
 from jcas.methods.base import resized_labels
 from jcas.methods.jcas import PRESETS
@@ -216,6 +216,7 @@ def test_the_loss_does_not_see_labels_that_were_set_aside():
     method.witness.known.copy_(torch.tensor([True, True, False]))  # who does not know all classes is not heard
     for telling in (False, True):
         method.outlines.quiet.fill_(3 * telling)
+        method.start_epoch(1)
         with torch.no_grad():
             logits = method.model(data.image).logits
             probs = torch.nn.functional.interpolate(logits, (64, 64), mode="bilinear").softmax(1)
@@ -236,7 +237,8 @@ def test_labels_of_a_background_colour_are_set_aside_where_nothing_else_tells():
         locally = unchallenged(data.noisy, repaired(data.image, data.noisy, probs))
         kept = method.witness.unlike_background(data.image, locally)
         assert (locally == 1).any() and not (kept == 1).any()
-        for telling, labels in ((False, kept), (True, locally)):
+        for failures, telling, labels in ((0, False, locally), (1, False, kept), (1, True, locally)):
+            method.outlines.failures.fill_(failures)  # none: nobody has looked yet
             method.outlines.telling.fill_(telling)
             expected = torch.nn.functional.nll_loss(probs.log(), labels, ignore_index=255)
             assert method(data)["class_loss"].item() == pytest.approx(expected.item(), rel=1e-4)
@@ -321,8 +323,9 @@ def test_what_the_image_says_at_the_end():
     unbiased = method.outlines.unbiased(probs)
     assert torch.equal(method.finish(data.image, probs), unbiased)
     method.witness.distinct.copy_(torch.tensor([False, True, False]))
-    against = unbiased.log() + method.witness.foreground(data.image) / 2
-    assert torch.allclose(method.finish(data.image, probs), against.softmax(1), atol=1e-5)
+    assert torch.equal(method.finish(data.image, probs), unbiased)  # nobody has looked yet
+    method.outlines.failures.fill_(1)
+    assert torch.equal(method.finish(data.image, probs), method.witness.weighed(data.image, unbiased))
     assert method.findings()["predictions"] == "refined by colour against background"
     method.outlines.telling.fill_(True)
     assert torch.equal(method.finish(data.image, probs), refined_by_appearance(data.image, unbiased))
@@ -364,7 +367,28 @@ def test_pairs_of_drawn_labels_are_left_out_unless_these_go_wrong_by_chance():
     readers = without_a_habit(drawn_batch())
     assert readers.uses_pairs and "affinity_loss" in readers(drawn_batch())
     assert not without_a_habit(drawn_batch(), affinity=False).uses_pairs
-    assert not without_a_habit(drawn_batch(), correct_class=False).uses_pairs
+    assert without_a_habit(drawn_batch(), correct_class=False).uses_pairs
+
+
+def test_no_prediction_asks_pairs_that_were_not_trained():
+    data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
+    method.witness.known.fill_(False)
+    with torch.no_grad():
+        before = method.segment(data.image)
+        method.outlines.telling.fill_(True)
+        method.outlines.quiet.fill_(3)  # the third look in a row that finds nothing, at the end of the epoch
+        assert torch.equal(method.segment(data.image), before)
+        method.start_epoch(2)
+        assert method.uses_pairs and not torch.equal(method.segment(data.image), before)
+
+
+def test_pairs_of_drawn_labels_are_counted_everywhere():
+    data, method = drawn_batch(), without_a_habit(drawn_batch(), consistency_weight=0.0).eval()
+    with torch.no_grad():
+        believed = method.model(data.image).logits.argmax(1)
+        method(data)
+    confusion = confusion_counts(believed, resized_labels(data.noisy, believed.shape[1:]), 3)
+    assert torch.allclose(method.pair_counts, pair_counts(confusion))
 
 
 def without_a_habit(data: Batch, **options) -> JCAS:
@@ -374,6 +398,7 @@ def without_a_habit(data: Batch, **options) -> JCAS:
     method.outlines.quiet.fill_(3)
     if method.witness is not None:
         method.witness.known.fill_(False)
+    method.start_epoch(1)
     return method
 
 

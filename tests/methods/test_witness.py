@@ -64,23 +64,27 @@ def test_who_does_not_know_all_classes_still_sees_what_is_background():
 
 
 def test_a_class_without_a_colour_of_its_own_is_not_judged():
-    image, _, noisy = a_drawn_class()
-    witness = taught(image.flip(3).roll(13, 3).flip(1), noisy, 3)
-    witness.distinct.copy_(torch.tensor([False, True, False]))
+    image, truth, noisy = a_drawn_class()
+    image[:, :, 20:36] = image[:, :, :4].repeat(1, 1, 4, 1)  # the second class has the colours of the background
+    witness = taught(image, noisy, 3)
+    assert witness.distinct.tolist() == [False, True, False]
     kept = witness.unlike_background(image, noisy)
-    assert torch.equal(kept[noisy != 1], noisy[noisy != 1])
-    assert not (witness.foreground(image)[:, [0, 2]] != 0).any()
+    assert torch.equal(kept[noisy != 1], noisy[noisy != 1]) and (kept[(noisy == 1) & (truth == 0)] == 255).any()
+    probs = torch.rand(2, 3, 40, 40, generator=torch.Generator().manual_seed(1)).softmax(1)
+    found = witness.weighed(image, probs)
+    assert torch.equal(found[:, 2], probs[:, 2])  # neither gains nor loses
+    assert torch.allclose(found.sum(1), torch.ones(2, 40, 40)) and not torch.equal(found[:, 1], probs[:, 1])
 
 
-def test_foreground_weighs_colours_whatever_the_shares():
-    """log (1 - V0) / V0 - log (1 - r0) / r0, from the probabilities."""
+def test_colours_weigh_whatever_the_shares():
+    """p_c ((1 - V0) / (1 - r0) / (V0 / r0))^(1/2) beside p_0, from the probabilities."""
     image, _, noisy = a_drawn_class()
     witness = taught(image, noisy, 3)
+    probs = torch.rand(2, 3, 40, 40, generator=torch.Generator().manual_seed(1)).softmax(1)
     background, share = witness(image).double().softmax(1)[:, 0], witness.shares[0].double()
-    expected = ((1 - background) / (1 - share)).log() - (background / share).log()
-    found = witness.foreground(image)
-    assert torch.allclose(found[:, 1].double(), expected, atol=1e-3) and torch.equal(found[:, 1], found[:, 2])
-    assert not found[:, 0].any()
+    weight = ((1 - background) / (1 - share) / (background / share)).sqrt()
+    expected = torch.stack([probs[:, 0], probs[:, 1] * weight, probs[:, 2] * weight], 1)
+    assert torch.allclose(witness.weighed(image, probs).double(), expected / expected.sum(1, keepdim=True), atol=1e-4)
     assert torch.isclose(share, (noisy == 0).double().mean())
 
 
