@@ -200,7 +200,6 @@ def test_core_exports_exactly_the_promised_names():
         "corrected_cross_entropy",
         "counted_transition",
         "drawn",
-        "expected_counts",
         "local_appearance",
         "refined_by_appearance",
         "repaired",

@@ -13,7 +13,7 @@
 
 from jcas.core.affinity import Affinity
 from jcas.core.appearance import drawn, local_appearance, refined_by_appearance, repaired, roughness, unchallenged
-from jcas.core.counting import confusion_counts, counted_transition, expected_counts, pair_counts
+from jcas.core.counting import confusion_counts, counted_transition, pair_counts
 from jcas.core.losses import corrected_affinity_loss, corrected_cross_entropy
 from jcas.core.reasoning import refine
 from jcas.core.regularizers import class_affinity_consistency, sparsity, volume
@@ -41,7 +41,6 @@ __all__ = [
     "corrected_cross_entropy",
     "counted_transition",
     "drawn",
-    "expected_counts",
     "from_counts",
     "local_appearance",
     "pair_counts",

@@ -9,8 +9,6 @@ from jcas.core.checks import (
     IGNORE,
     as_labels,
     check_num_classes,
-    check_probabilities,
-    check_transition,
     check_weight,
 )
 from jcas.core.transition import from_counts, symmetric
@@ -50,43 +48,6 @@ def confusion_counts(
     return counts.view(batch, num_classes, num_classes).double()
 
 
-def expected_counts(
-    probs: Tensor,  # (B, C, *spatial) what a model thinks of the clean classes
-    noisy: Tensor,  # (B, *spatial) observed labels, 255 = ignore
-    transition: Tensor,  # (C, C) T_C so far
-    *,
-    weight: Tensor | None = None,  # (B, *spatial) trust in each pixel
-) -> Tensor:  # (C, C) float64
-    r"""Pixels (or their summed weights) by clean class m, as far as it can be known, and observed label n.
-
-    .. math:: M_{mn} = \sum_{i:\, \tilde y_i = n} P(y_i = m \mid x_i, \tilde y_i), \qquad
-              P(m \mid x, n) = \frac{p_m(x)\, T(m, n)}{\sum_k p_k(x)\, T(k, n)}
-
-    The expectation step for T_C, after Dawid & Skene (1979), with a model for the prior as Raykar et al. (2010) have
-    it; row-normalising is the other step. Where a model is unsure its disagreement with a label counts in part. A model
-    that is right leads T_C to the noise from any positive start; one whose predictions fit the labels under T_C keeps
-    it: the identity stays the identity, and something else has to start.
-
-    >>> half = torch.tensor([[[0.5], [0.5]]])
-    >>> expected_counts(half, torch.tensor([[0]]), torch.tensor([[0.9, 0.1], [0.3, 0.7]])).numpy().round(3).tolist()
-    [[0.75, 0.0], [0.25, 0.0]]
-    """
-    check_probabilities(probs)
-    num_classes = probs.shape[1]
-    check_transition(transition, num_classes=num_classes)
-    noisy = as_labels(noisy, torch.Size((len(probs), *probs.shape[2:])), num_classes=num_classes)
-    if weight is not None:
-        check_weight(weight, noisy.shape)
-    maps, columns = probs.detach().movedim(1, -1), transition.detach().double().T
-    counts = columns.new_zeros(num_classes, num_classes)
-    for label in range(num_classes):
-        where = noisy == label
-        joint = maps[where].double() * columns[label]
-        known = joint / joint.sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
-        counts[:, label] = (known if weight is None else known * weight[where].double()[:, None]).sum(0)
-    return counts
-
-
 def core_confidence(probs: Tensor, where: Tensor) -> Tensor:  # (C, pixels), (pixels,) -> (C,)
     """The least probability of the surest quarter of the pixels given to each class (2 for a class without any)."""
     sure, named = probs.max(0)
@@ -102,7 +63,6 @@ def counted_transition(
     counts: Tensor,  # (C, C) believed against observed, summed over images
     *,
     doubt: float = 1e-3,
-    before: Tensor | None = None,  # (C, C) the T_C that led to the counts
 ) -> Tensor:  # (C, C) float64
     r"""T_C from counts, with a little doubt: classes hardly ever believed in take the noise of all the others.
 
@@ -111,9 +71,6 @@ def counted_transition(
     where S is symmetric noise of the overall rate of disagreement and :math:`\kappa` the doubt, as a share of all
     pixels. A class that a young model never predicts would otherwise seem to be free of noise (an identity row), and
     the corrected loss would then never let it be predicted; and a label never seen beside a class would cost -log 0.
-
-    With ``before`` the doubt is S no more but what was believed before: counts that follow from a matrix
-    (`expected_counts`) would else be drawn towards S again in every round.
 
     A row whose largest entry is not on the diagonal tells of the model, not of the noise: where background is common
     and its labels often flip, most pixels that a young model takes for a rare class are background; and where one class
@@ -132,7 +89,7 @@ def counted_transition(
         return torch.eye(len(counts), dtype=torch.float64, device=counts.device)
     rate = min(1 - float(counts.diagonal().sum() / total), 1 - 1 / len(counts))
     uniform = symmetric(len(counts), rate).to(counts)
-    transition = from_counts(counts + doubt * total * (uniform if before is None else before.detach().to(counts)))
+    transition = from_counts(counts + doubt * total * uniform)
     believed = transition.diagonal() >= transition.amax(1)
     return torch.where(believed[:, None], transition, uniform)
 

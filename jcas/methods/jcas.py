@@ -19,7 +19,6 @@ from jcas.core import (
     corrected_cross_entropy,
     counted_transition,
     drawn,
-    expected_counts,
     from_counts,
     pair_counts,
     refine,
@@ -34,6 +33,7 @@ from jcas.methods.base import (
     AUXILIARY_WEIGHT,
     Method,
     class_loss,
+    mean_over_processes,
     resized,
     resized_labels,
     summed_over_processes,
@@ -127,8 +127,8 @@ class JCAS(Method):
     prediction, too; appearance also if labels were flipped, wherever looks tell touching classes apart.
     Labels are never replaced: the model cannot talk itself into anything. T_C is counted over all pixels. It corrects
     drawn labels, and pairs take part, only while no habit is seen, as with labels of several readers: no witness is
-    heard, and outlines seem right (`OutlineBias.right`). It then follows the model as `expected_counts` say, and N with
-    it. Of labels with a habit T_C would forgive what the image objects to.
+    heard, and outlines seem right (`OutlineBias.right`). It is counted on validation images where there are any: those
+    of the training are learned by heart. Of labels with a habit T_C would forgive what the image objects to.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
@@ -213,6 +213,9 @@ class JCAS(Method):
         self.pair_transition: Tensor
         self.roughness: Tensor
         self.pairs_of_drawn: Tensor
+        self.validation_counts: Tensor
+        self.validation_pairs: Tensor
+        self.validated: Tensor
         self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
         self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
         self.register_buffer("class_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
@@ -222,6 +225,10 @@ class JCAS(Method):
         self.register_buffer("class_transition", torch.eye(num_classes))  # counted
         self.register_buffer("pair_transition", torch.eye(2))  # counted, or from the counted one by Theorem 1
         self.register_buffer("roughness", torch.zeros(2, dtype=torch.float64))  # sum over images, images
+        of_validation = {"validation_counts": (num_classes, num_classes), "validation_pairs": (2, 2)}
+        for name, shape in of_validation.items():  # counted anew in every epoch
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64), persistent=False)
+        self.register_buffer("validated", torch.tensor(False))  # whether T_C is counted on validation images
         self.register_buffer("pairs_of_drawn", torch.tensor(False))  # whether this epoch trains them
         self.witness: ColourWitness | None = None
         if recipe.appearance and recipe.witness:
@@ -322,12 +329,6 @@ class JCAS(Method):
             return False
         return not self.image_objects or self._no_habit_seen
 
-    @property
-    def _expects(self) -> bool:
-        """Whether T_C, once counted, is now improved step by step (`expected_counts`)."""
-        counted = int(self.epoch) > self.first_count and not self.recipe.learned_matrices
-        return counted and self.image_objects and self.corrects_class
-
     def noise(self) -> Tensor:
         """T_C where it corrects the loss, the identity elsewhere."""
         if not self.corrects_class:
@@ -375,6 +376,8 @@ class JCAS(Method):
         self.class_counts.zero_()
         self.core_counts.zero_()
         self.pair_counts.zero_()
+        self.validation_counts.zero_()
+        self.validation_pairs.zero_()
         if self.witness is not None:
             self.witness.start_epoch()
         if self.outlines is not None:
@@ -382,25 +385,29 @@ class JCAS(Method):
 
     def end_epoch(self, epoch: int) -> None:
         """Turn the epoch's counts into prior and matrices (learned ones take only the prior, and only once)."""
-        before = self.class_transition.clone() if self._expects else None
         if self.witness is not None:
             self.witness.end_epoch()
         if not bool(self.class_counts.sum() > 0):
             return
         if not self.recipe.learned_matrices:
-            self.prior.copy_(self.class_counts.sum(1) / self.class_counts.sum())
-            counts = self.class_counts if self._labels_are_drawn else self.core_counts
-            self.class_transition.copy_(counted_transition(counts, before=before))
-            if self.consistency_weight:
-                self.pair_transition.copy_(class_to_affinity(self.class_transition, self.prior))
-            else:
-                self.pair_transition.copy_(from_counts(self.pair_counts))
+            if not (self._labels_are_drawn and bool(self.validated)):
+                of_noise = self.class_counts if self._labels_are_drawn else self.core_counts
+                self._adopt(self.class_counts, of_noise, self.pair_counts)
         elif epoch == self.first_count:
             by_label = self.class_counts.sum(0 if self.recipe.prior_from_labels else 1)
             self.prior.copy_(by_label / by_label.sum())
             if isinstance(self.affinity_matrix, FreeTransitionMatrix):
                 implied = class_to_affinity(self.class_matrix().detach(), self.prior)
                 self.affinity_matrix.weight.data.copy_(implied.clamp_min(1e-4).log())
+
+    def _adopt(self, believed: Tensor, of_noise: Tensor, of_pairs: Tensor) -> None:
+        """Turn counts into N, T_C and T_A."""
+        self.prior.copy_(believed.sum(1) / believed.sum())
+        self.class_transition.copy_(counted_transition(of_noise))
+        if self.consistency_weight:
+            self.pair_transition.copy_(class_to_affinity(self.class_transition, self.prior))
+        else:
+            self.pair_transition.copy_(from_counts(of_pairs))
 
     # --- training ------------------------------------------------------------------------------------------------
 
@@ -507,17 +514,14 @@ class JCAS(Method):
 
     @torch.no_grad()
     def _count(self, logits: Tensor, batch: Batch) -> None:
-        """Add this batch's predictions, or what they lead to expect, against its labels to the counts."""
+        """Add this batch's predictions against its labels to the counts."""
         probs = self._unbiased(logits.softmax(1))
         sure, believed = probs.max(1)  # argmax takes eight times as long
         size = believed.shape[1:]
         weight = None if batch.weight is None else resized_labels(batch.weight, size)
         labels = resized_labels(_trusted(batch), size)
         of_all = confusion_counts(believed, labels, self.num_classes, weight=weight)
-        counts = of_all.sum(0)
-        if self._expects:
-            counts = expected_counts(probs, labels, self.class_transition, weight=weight)
-        self.class_counts += summed_over_processes(counts)
+        self.class_counts += summed_over_processes(of_all.sum(0))
         least = core_confidence(probs.movedim(1, 0).flatten(1), (labels != IGNORE).flatten())
         labels = torch.where(sure >= least[believed], labels, IGNORE)
         of_cores = confusion_counts(believed, labels, self.num_classes, weight=weight)
@@ -565,6 +569,10 @@ class JCAS(Method):
 
         Outlines stay where they are: the labels, drawn too wide, would speak against moving them.
         """
+        if self._counts_validation:
+            confusion = confusion_counts(probs.max(1).indices, _trusted(batch), self.num_classes, weight=batch.weight)
+            self.validation_counts += confusion.sum(0)
+            self.validation_pairs += pair_counts(confusion)
         if self._counts_outlines:
             assert self.outlines is not None
             labels = _trusted(batch)
@@ -579,10 +587,24 @@ class JCAS(Method):
         return corrected_cross_entropy(probs, batch.noisy, noise, weight=batch.weight)
 
     def end_validation(self) -> None:
-        """See what the validation images say about outlines, and about looks."""
+        """See what the validation images say about the noise of drawn labels, about outlines, and about looks."""
+        if self._counts_validation:
+            counts, of_pairs = mean_over_processes(self.validation_counts), mean_over_processes(self.validation_pairs)
+            if bool(counts.any()):
+                self._adopt(counts, counts, of_pairs)
+                self.validated.fill_(True)
         if self._counts_outlines:
             assert self.outlines is not None
             self.outlines.measure(move=self._labels_are_drawn)
+
+    @property
+    def _counts_validation(self) -> bool:
+        """Whether T_C is counted on validation images: labels of training images are drawn once and learned by heart.
+
+        Flipped ones are not learned so soon, and need as many pixels as there are.
+        """
+        counts = self.recipe.appearance and not self.recipe.learned_matrices and int(self.epoch) >= self.first_count
+        return counts and self._labels_are_drawn
 
     @property
     def _counts_outlines(self) -> bool:

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jcas.core import confusion_counts, counted_transition, expected_counts, from_counts, pair_counts, symmetric
+from jcas.core import confusion_counts, counted_transition, from_counts, pair_counts, symmetric
 
 
 @settings(max_examples=30, deadline=None)
@@ -49,53 +49,6 @@ def test_a_class_never_believed_in_takes_the_overall_noise():
     assert torch.equal(counted_transition(torch.zeros(3, 3)), torch.eye(3, dtype=torch.float64))
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 2**31), st.integers(2, 5))
-def test_expected_counts_match_a_loop_over_pixels(seed, num_classes):
-    torch.manual_seed(seed)
-    probs = torch.rand(2, num_classes, 3, 4, dtype=torch.float64).softmax(1)
-    noisy, weight = torch.randint(0, num_classes, (2, 3, 4)), torch.rand(2, 3, 4, dtype=torch.float64)
-    noisy[torch.rand(noisy.shape) < 0.2] = 255
-    transition = torch.rand(num_classes, num_classes, dtype=torch.float64).softmax(1)
-    slow = torch.zeros(num_classes, num_classes, dtype=torch.float64)
-    for image, row, column in torch.cartesian_prod(*(torch.arange(n) for n in noisy.shape)).tolist():
-        n = int(noisy[image, row, column])
-        if n != 255:
-            joint = [float(probs[image, m, row, column] * transition[m, n]) for m in range(num_classes)]
-            for m in range(num_classes):
-                slow[m, n] += float(weight[image, row, column]) * joint[m] / sum(joint)
-    assert torch.allclose(expected_counts(probs, noisy, transition, weight=weight), slow, atol=1e-12)
-
-
-def test_expectation_finds_the_noise_from_another_start_for_a_model_that_is_right():
-    transition, clean = symmetric(3, 0.3), torch.multinomial(torch.tensor([0.7, 0.2, 0.1]), 100_000, True)
-    noisy = torch.multinomial(transition[clean], 1)[:, 0]
-    probs = torch.nn.functional.one_hot(clean, 3).T[None].double() * 0.94 + 0.02
-    found, stuck = symmetric(3, 0.6), torch.eye(3, dtype=torch.float64)
-    for _ in range(30):
-        found = counted_transition(expected_counts(probs, noisy[None], found), before=found)
-        stuck = counted_transition(expected_counts(probs, noisy[None], stuck), before=stuck)
-    assert torch.allclose(found, transition, atol=0.03)
-    assert torch.equal(stuck, torch.eye(3, dtype=torch.float64))  # a certainty that no evidence moves
-
-
-def test_doubt_does_not_add_up_over_rounds():
-    """Counts that follow from a matrix give it back, however rare a class is."""
-    start = torch.tensor([[0.99, 0.01], [0.2, 0.8]], dtype=torch.float64)
-    kept, drawn_to_the_mean = start, start
-    for _ in range(20):
-        kept = counted_transition(torch.tensor([[9900.0], [100.0]]) * kept, before=kept)
-        drawn_to_the_mean = counted_transition(torch.tensor([[9900.0], [100.0]]) * drawn_to_the_mean)
-    assert torch.allclose(kept, start, atol=1e-9)
-    assert drawn_to_the_mean[1, 0] < 0.1
-
-
-def test_doubt_of_the_model_counts_less_than_what_it_insists_on():
-    labels, start = torch.zeros(1, 1, dtype=torch.long), symmetric(2, 0.2)
-    insists, doubts = torch.tensor([[[0.01], [0.99]]]), torch.tensor([[[0.45], [0.55]]])
-    assert expected_counts(insists, labels, start)[1, 0] > 0.95 > 0.25 > expected_counts(doubts, labels, start)[1, 0]
-
-
 def test_bad_arguments_are_named():
     labels = torch.zeros(1, 4, dtype=torch.long)
     with pytest.raises(ValueError, match="believed holds label 3"):
@@ -104,12 +57,6 @@ def test_bad_arguments_are_named():
         confusion_counts(labels, labels + 7, 3)
     with pytest.raises(ValueError, match=r"confusion must have shape \(B, C, C\), got \(2, 2\)"):
         pair_counts(torch.ones(2, 2))
-    with pytest.raises(ValueError, match=r"noisy must have shape \(1, 5\), got \(1, 4\)"):
-        expected_counts(torch.full((1, 2, 5), 0.5), labels, symmetric(2, 0.1))
-    with pytest.raises(ValueError, match="are these logits"):
-        expected_counts(torch.full((1, 2, 4), 3.0), labels, symmetric(2, 0.1))
-    with pytest.raises(ValueError, match="rows of transition must sum to 1"):
-        expected_counts(torch.full((1, 2, 4), 0.5), labels, torch.tensor([[0.9, 0.3], [0.1, 0.7]]))
 
 
 def test_no_counted_row_has_its_largest_entry_beside_the_diagonal():

@@ -6,7 +6,7 @@ import torch
 from jcas.core import (
     class_to_affinity,
     counted_transition,
-    expected_counts,
+    from_counts,
     refined_by_appearance,
     repaired,
     unchallenged,
@@ -440,24 +440,37 @@ def test_learned_matrices_stand_still_while_they_correct_nothing():
     assert "volume" not in parts and method.class_matrix.weight.grad is None
 
 
-def test_the_matrix_of_drawn_labels_is_counted_once_and_then_by_expectation():
+def test_the_matrix_of_drawn_labels_is_counted_on_validation_images():
+    """Those of the training are learned by heart: a model that repeats them would find no noise."""
     data, method = drawn_batch(), without_a_habit(drawn_batch()).eval()
-    data = replace(data, weight=torch.rand(data.noisy.shape, generator=torch.Generator().manual_seed(3)))
-    counted = method.class_transition.clone()
+    seen = method.class_transition.clone()
+    weight = torch.rand(data.noisy.shape, generator=torch.Generator().manual_seed(3))
+    held = replace(data, noisy=data.noisy.roll(6, 1), weight=weight)
+    probs = probabilities_of(data.noisy)
+    confusion = confusion_counts(probs.argmax(1), held.noisy, 3, weight=weight)
     with torch.no_grad():
-        probs = method.model(data.image).logits.softmax(1)
         method(data)
-    labels = resized_labels(data.noisy, probs.shape[2:])
-    weight = resized_labels(data.weight, probs.shape[2:])
-    expected = expected_counts(probs, labels, counted, weight=weight)
-    assert torch.allclose(method.class_counts, expected, rtol=1e-5)
-    method.end_epoch(1)
-    assert torch.allclose(method.class_transition, counted_transition(expected, before=counted).float())
-    method.outlines.offset.copy_(torch.tensor([0.5, -0.5, 0.0]))  # a habit: predictions against labels, as ever
+        method.end_epoch(1)
+        method.validation_loss(held, probs)
+        method.end_validation()
+    expected = counted_transition(confusion.sum(0)).float()
+    assert torch.allclose(method.class_transition, expected) and not torch.allclose(expected, seen)
+    assert torch.allclose(method.prior, (confusion.sum((0, 2)) / confusion.sum()).float())
+    assert torch.allclose(method.pair_transition, class_to_affinity(expected, method.prior), atol=1e-6)
     method.start_epoch(2)
     with torch.no_grad():
-        method(drawn_batch())
-    assert torch.equal(method.class_counts, method.class_counts.round())
+        method(data)
+    method.end_epoch(2)  # the training has no say any more
+    assert torch.allclose(method.class_transition, expected)
+    apart = without_a_habit(drawn_batch(), consistency_weight=0.0).eval()
+    apart.validation_loss(held, probs)
+    apart.end_validation()
+    assert torch.allclose(apart.pair_transition, from_counts(pair_counts(confusion)).float())
+    flipped = after_warm_up(batch()).eval()
+    counted = flipped.class_transition.clone()
+    flipped.validation_loss(batch(), flipped.segment(batch().image))
+    flipped.end_validation()
+    assert torch.equal(flipped.class_transition, counted)
 
 
 def test_roughness_survives_a_saved_state():
