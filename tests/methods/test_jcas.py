@@ -315,6 +315,16 @@ def test_validation_images_move_outlines_that_are_drawn_too_wide():
     assert torch.allclose(unmoved.finish(data.image, probs), refined_by_appearance(data.image, probs))
 
 
+def test_outlines_are_not_counted_any_more_once_looks_have_failed():
+    data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
+    method.witness.known.fill_(False)
+    for failures, kept in ((1, 1), (2, 0)):
+        method.outlines.failures.fill_(failures)
+        method.outlines.forget()
+        method.validation_loss(data, probabilities_of(data.noisy))
+        assert len(method.outlines._seen) == kept
+
+
 def test_what_the_image_says_at_the_end():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
     probs = probabilities_of(data.noisy)
