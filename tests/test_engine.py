@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,8 @@ def run_until(epoch: int, config: Config, out: Path, *, how: int) -> None:
     path = out.parent / "config.yaml"
     path.write_text(config.to_yaml())
     command = [sys.executable, "-m", "jcas", "train", "--config", str(path), "--out", str(out)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # background jobs of a shell do not
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
     deadline = time.monotonic() + 120
     while len(read_metrics(out)) < epoch and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
