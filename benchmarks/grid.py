@@ -103,6 +103,10 @@ LOOKS = {  # half of two classes flipped would leave nothing to learn
     "wbc1": Look("blood cells of laboratory 1", "wbc_small", 14, ("ellipse", *FLIPS)),
     "wbc2": Look("blood cells of laboratory 2", "wbc_small", 30, ("ellipse", *FLIPS, "pair_flip:rate=0.4", WIDER)),
     "lv": Look("left ventricle", "acdc", 10, ("ellipse", "symmetric:rate=0.4", WIDER, NARROWER)),
+    "heart": Look("whole heart", "acdc", 10, ("ellipse", "symmetric:rate=0.4", WIDER, NARROWER, "polygon")),
+    "cell": Look(
+        "white cells as a whole", "wbc_small", 30, ("ellipse", "symmetric:rate=0.4", WIDER, NARROWER, "polygon")
+    ),
     "synth": Look(
         "synthetic instruments",
         "wbc_small",

@@ -4,7 +4,8 @@
 
 Writes ``lidc_reader`` (LIDC-IDRI: the mask is one randomly chosen reader's, the truth is the majority of the others),
 ``wbc1``, ``wbc2`` (white blood cells of two laboratories, each with a validation split out of its training images),
-``lv`` (ACDC: the left ventricle alone, half of the training slices) and ``synth`` (synthetic instruments).
+``lv`` and ``heart`` (ACDC: the left ventricle alone, and all classes as one; half of the training slices), ``cell`` (blood
+cells of laboratory 2: cytoplasm and nucleus as one) and ``synth`` (synthetic instruments).
 Finished folders are kept.
 """
 
@@ -21,7 +22,8 @@ from PIL import Image
 
 from jcas.data.synthetic import write_dataset
 
-LEFT_VENTRICLE = 3  # in the masks of ACDC
+LEFT_VENTRICLE, HEART = (3,), (1, 2, 3)  # in the masks of ACDC
+WHITE_CELL = (1, 2)  # in those of the blood cells
 VALIDATION_SHARE = 8  # of the blood cells every eighth training image, as their split.csv has no validation images
 
 
@@ -79,22 +81,22 @@ def blood_cells(source: Path, out: Path, laboratory: str) -> None:
     (out / "dataset.yaml").write_text(description, encoding="utf-8")
 
 
-def left_ventricle(source: Path, out: Path) -> None:
-    """The slices of ACDC that show the left ventricle, every second one of the training patients, in two classes."""
+def one_structure(source: Path, out: Path, *, name: str, classes: tuple[int, ...], every: int = 1) -> None:
+    """The images that show these classes, which become one; of the training images every second, third, ... one."""
     for folder in ("images", "masks"):
         (out / folder).mkdir(parents=True)
     rows, shown = [], 0
     for row in read_split(source):
-        name, split = row["name"], row["split"]
-        ventricle = np.asarray(Image.open(source / "masks" / f"{name}.png")) == LEFT_VENTRICLE
-        shown += bool(ventricle.any())
-        if not ventricle.any() or (split == "train" and shown % 2):
+        image, split = row["name"], row["split"]
+        structure = np.isin(np.asarray(Image.open(source / "masks" / f"{image}.png")), classes)
+        shown += bool(structure.any())
+        if not structure.any() or (split == "train" and shown % every):
             continue
-        shutil.copyfile(source / "images" / f"{name}.png", out / "images" / f"{name}.png")
-        Image.fromarray(ventricle.astype(np.uint8)).save(out / "masks" / f"{name}.png")
-        rows.append((name, split, row["patient"]))
+        shutil.copyfile(source / "images" / f"{image}.png", out / "images" / f"{image}.png")
+        Image.fromarray(structure.astype(np.uint8)).save(out / "masks" / f"{image}.png")
+        rows.append((image, split, row.get("patient") or row["group"]))
     write_split(out, rows)
-    (out / "dataset.yaml").write_text("name: lv\nclasses: [background, lv]\n", encoding="utf-8")
+    (out / "dataset.yaml").write_text(f"name: {name}\nclasses: [background, {name}]\n", encoding="utf-8")
 
 
 def prepare(shared: Path, out: Path, *, seed: int = 0) -> None:
@@ -103,7 +105,9 @@ def prepare(shared: Path, out: Path, *, seed: int = 0) -> None:
         "lidc_reader": lambda path: lidc_reader(shared / "lidc4", path, seed=seed),
         "wbc1": lambda path: blood_cells(shared / "wbc", path, "1"),
         "wbc2": lambda path: blood_cells(shared / "wbc", path, "2"),
-        "lv": lambda path: left_ventricle(shared / "acdc", path),
+        "lv": lambda path: one_structure(shared / "acdc", path, name="lv", classes=LEFT_VENTRICLE, every=2),
+        "heart": lambda path: one_structure(shared / "acdc", path, name="heart", classes=HEART, every=2),
+        "cell": lambda path: one_structure(out / "wbc2", path, name="cell", classes=WHITE_CELL),
         "synth": lambda path: write_dataset(path, count=200, size=(96, 128), seed=3),
     }
     for name, make in makers.items():
