@@ -4,8 +4,8 @@
 
 Writes ``lidc_reader`` (LIDC-IDRI: the mask is one randomly chosen reader's, the truth is the majority of the others),
 ``wbc1``, ``wbc2`` (white blood cells of two laboratories, each with a validation split out of its training images),
-``lv`` and ``heart`` (ACDC: the left ventricle alone, and all classes as one; half of the training slices), ``cell`` (blood
-cells of laboratory 2: cytoplasm and nucleus as one) and ``synth`` (synthetic instruments).
+``lv`` and ``heart`` (ACDC: the left ventricle alone, and all classes as one; half of the training slices), ``cell``
+(blood cells of laboratory 2: cytoplasm and nucleus as one) and ``synth`` (synthetic instruments).
 Finished folders are kept.
 """
 
