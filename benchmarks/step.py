@@ -87,7 +87,7 @@ def past_the_warm_up(encoder: str, kind: str, batch: Batch) -> Method:
         method(batch)
     method.end_epoch(0)
     method.start_epoch(1)
-    method.outlines.telling.fill_(True)
+    method.evidence.outlines.telling.fill_(True)
     assert method.image_objects == (kind == "drawn") and method.uses_pairs == (kind == "flipped")
     return method
 

@@ -38,9 +38,9 @@ def method(preset: str, **more: bool) -> JCAS:
         if jcas.recipe.learned_matrices:
             jcas.class_matrix.weight.normal_()
             jcas.affinity_matrix.weight.normal_()
-        jcas.class_transition.copy_(torch.randn(CLASSES, CLASSES).softmax(1))
-        jcas.pair_transition.copy_(torch.randn(2, 2).softmax(1))
-        jcas.prior.copy_(torch.tensor([0.7, 0.2, 0.1]))
+        jcas.counts.class_transition.copy_(torch.randn(CLASSES, CLASSES).softmax(1))
+        jcas.counts.pair_transition.copy_(torch.randn(2, 2).softmax(1))
+        jcas.counts.prior.copy_(torch.tensor([0.7, 0.2, 0.1]))
     return jcas.eval()  # the same statistics in both passes
 
 
@@ -64,7 +64,7 @@ def pair_terms(features: Tensor, coarse: Tensor, data: Batch, pairs: Tensor, *, 
 def test_corrected_joint_loss_is_the_papers_sum(learned: bool):
     jcas, data = method("corrected", learned_matrices=learned), batch()
     output, transition, pairs = jcas.model(data.image), jcas.noise(), jcas.pair_noise()
-    assert torch.equal(transition, jcas.class_matrix() if learned else jcas.class_transition)
+    assert torch.equal(transition, jcas.class_matrix() if learned else jcas.counts.class_transition)
 
     def class_term(logits: Tensor) -> Tensor:
         return corrected_cross_entropy(at(logits, SIZE).softmax(1), data.noisy, transition)
@@ -78,7 +78,7 @@ def test_corrected_joint_loss_is_the_papers_sum(learned: bool):
     )
     if learned:
         expected = expected + 1e-3 * volume(transition)
-        expected = expected + 0.01 * class_affinity_consistency(transition, pairs, jcas.prior)
+        expected = expected + 0.01 * class_affinity_consistency(transition, pairs, jcas.counts.prior)
     assert jcas(data)["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
@@ -101,7 +101,7 @@ def test_released_joint_loss_is_the_released_sum():
         + 0.1 * main[2]
         + 1.0 * auxiliary[2]
         + 0.5 * (volume(transition) + volume(pairs))
-        + 0.01 * class_affinity_consistency(transition, crossed, jcas.prior)
+        + 0.01 * class_affinity_consistency(transition, crossed, jcas.counts.prior)
     )
     assert jcas(data)["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
 

@@ -56,11 +56,11 @@ def stages(method, kind: str):
             method.end_epoch(epoch)
             method.validation_loss(lesson, method.segment(lesson.image))
             method.end_validation()
-        if kind == "drawn without a habit" and getattr(method, "outlines", None) is not None:
-            method.outlines.quiet.fill_(3)  # two images show too little of an outline to find it out
-            method.outlines.offset.zero_()
-            if method.witness is not None:
-                method.witness.known.fill_(False)
+        if kind == "drawn without a habit" and getattr(method, "evidence", None) is not None:
+            method.evidence.outlines.quiet.fill_(3)  # two images show too little of an outline to find it out
+            method.evidence.outlines.offset.zero_()
+            if method.evidence.witness is not None:
+                method.evidence.witness.known.fill_(False)
 
 
 def test_stages_reach_what_jcas_decides(name):
@@ -69,7 +69,7 @@ def test_stages_reach_what_jcas_decides(name):
         list(stages(method, kind))
         assert method.image_objects == (kind != "flipped")
         assert method.uses_pairs == method.corrects_class == (kind != "drawn")
-        assert not torch.equal(method.class_transition, torch.eye(CLASSES))
+        assert not torch.equal(method.counts.class_transition, torch.eye(CLASSES))
 
 
 def seeded(method, batch: Batch) -> dict[str, torch.Tensor]:

@@ -53,7 +53,7 @@ def test_what_the_image_has_said_survives_a_crash(tmp_path, monkeypatch):
         OutlineBias, "measure", lambda self, **how: (asked.append(len(self._seen)), measure(self, **how))
     )
     state = crash_and_resume(small(wide, "jcas", crop=[48, 48]), tmp_path, monkeypatch)
-    assert state["roughness"][1] > 0 and asked and all(asked)
+    assert state["counts.roughness"][1] > 0 and asked and all(asked)
 
 
 def crash_and_resume(config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,90 +14,16 @@ from jcas.core import (
     TransitionMatrix,
     class_affinity_consistency,
     class_to_affinity,
-    confusion_counts,
     corrected_affinity_loss,
     corrected_cross_entropy,
-    counted_transition,
-    drawn,
-    from_counts,
-    pair_counts,
     refine,
-    refined_by_appearance,
-    repaired,
-    roughness,
-    unchallenged,
     volume,
 )
-from jcas.core.counting import core_confidence
-from jcas.methods.base import (
-    AUXILIARY_WEIGHT,
-    Method,
-    class_loss,
-    mean_over_processes,
-    resized,
-    resized_labels,
-    summed_over_processes,
-)
-from jcas.methods.outline_bias import OutlineBias
-from jcas.methods.witness import ColourWitness
+from jcas.methods.base import AUXILIARY_WEIGHT, Method, class_loss, resized, resized_labels
+from jcas.methods.image_evidence import ImageEvidence
+from jcas.methods.noise_counts import NoiseCounts
+from jcas.methods.recipe import chosen_recipe
 from jcas.schema import IGNORE, Batch, Output
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Everything in which `corrected`, `paper` and `released` differ; rows of docs/PAPER.md in brackets."""
-
-    feature_dim: int = 64
-    appearance: bool = True  # the image may object to labels; not in the paper
-    screening: bool = True  # labels that the image objects to are set aside; with appearance only; not in the paper
-    refinement: bool = True  # the image has a say in predictions; with appearance only; not in the paper
-    witness: bool = True  # colours may object, too, over all images; with appearance only; not in the paper
-    outline_bias: bool = True  # outlines may turn out too wide; with appearance only; not in the paper
-    released_network: bool = False  # feature heads of dilated convolutions, two dilations, frozen parts [3, 10]
-    affinity_in_warmup: bool = False  # pairs and DAR before anything is known of the noise [17]
-    main_affinity_weight: float = 1.0  # [13]
-    most_pairs: int | None = 1 << 16  # drawn per image in training, expectation exact; all of them cost O(n^2)
-    auxiliary_affinity_weight: float = 0.0
-    learned_matrices: bool = False  # by gradient, with a volume term, instead of by counting predictions [6]
-    volume_weight: float = 1e-3  # of learned matrices [6]
-    free_affinity_matrix: bool = True  # learned rows that can express a diagonal below 0.5 [30]
-    crossed_consistency: bool = False  # compare same with different, as the listing does [1]
-    prior_from_labels: bool = False  # noisy labels instead of warm-up predictions [9]
-    training_grid: tuple[int, int] | None = None  # None: the model's own grid [7, 22]
-    test_grid: tuple[int, int] | None = None
-    cosine_reverse: bool = True  # norm(1 - cosine) instead of norm(1 - P') in the reverse map [15]
-    predict_both: bool = False  # softmax(P) + softmax(Q) at test instead of P [16]
-
-
-PRESETS = {
-    "corrected": Recipe(),
-    "paper": Recipe(
-        appearance=False,
-        most_pairs=None,
-        learned_matrices=True,
-        volume_weight=1e-4,  # VolMin's own, which the paper builds on
-        free_affinity_matrix=False,
-        cosine_reverse=False,
-    ),
-    "released": Recipe(
-        feature_dim=256,
-        appearance=False,
-        most_pairs=None,
-        released_network=True,
-        affinity_in_warmup=True,
-        main_affinity_weight=0.1,
-        auxiliary_affinity_weight=1.0,
-        learned_matrices=True,
-        volume_weight=0.5,
-        free_affinity_matrix=False,
-        crossed_consistency=True,
-        prior_from_labels=True,
-        training_grid=(64, 64),
-        test_grid=(32, 32),
-        cosine_reverse=False,
-        predict_both=True,
-    ),
-}
 
 
 class JCAS(Method):
@@ -205,37 +131,19 @@ class JCAS(Method):
             self.class_matrix = TransitionMatrix(num_classes)
             self.affinity_matrix = FreeTransitionMatrix(2) if recipe.free_affinity_matrix else TransitionMatrix(2)
         self.epoch: Tensor
-        self.prior: Tensor
-        self.class_counts: Tensor
-        self.core_counts: Tensor
-        self.pair_counts: Tensor
-        self.class_transition: Tensor
-        self.pair_transition: Tensor
-        self.roughness: Tensor
         self.pairs_of_drawn: Tensor
-        self.validation_counts: Tensor
-        self.validation_pairs: Tensor
-        self.validated: Tensor
         self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
-        self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
-        self.register_buffer("class_counts", torch.zeros(num_classes, num_classes, dtype=torch.float64))
-        of_cores = torch.zeros(num_classes, num_classes, dtype=torch.float64)
-        self.register_buffer("core_counts", of_cores, persistent=False)  # counted anew in every epoch
-        self.register_buffer("pair_counts", torch.zeros(2, 2, dtype=torch.float64))
-        self.register_buffer("class_transition", torch.eye(num_classes))  # counted
-        self.register_buffer("pair_transition", torch.eye(2))  # counted, or from the counted one by Theorem 1
-        self.register_buffer("roughness", torch.zeros(2, dtype=torch.float64))  # sum over images, images
-        of_validation = {"validation_counts": (num_classes, num_classes), "validation_pairs": (2, 2)}
-        for name, shape in of_validation.items():  # counted anew in every epoch
-            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64), persistent=False)
-        self.register_buffer("validated", torch.tensor(False))  # whether T_C is counted on validation images
         self.register_buffer("pairs_of_drawn", torch.tensor(False))  # whether this epoch trains them
-        self.witness: ColourWitness | None = None
-        if recipe.appearance and recipe.witness:
-            self.witness = ColourWitness(_channels(model), num_classes)
-        self.outlines: OutlineBias | None = None
+        self.counts = NoiseCounts(num_classes, tied=bool(consistency_weight))
+        self.evidence: ImageEvidence | None = None
         if recipe.appearance:
-            self.outlines = OutlineBias(num_classes)
+            self.evidence = ImageEvidence(
+                num_classes,
+                channels=_channels(model) if recipe.witness else None,
+                screening=recipe.screening,
+                refinement=recipe.refinement,
+                moves_outlines=recipe.outline_bias,
+            )
         if recipe.released_network:
             _freeze_early_layers(model)
 
@@ -277,27 +185,7 @@ class JCAS(Method):
     @property
     def image_objects(self) -> bool:
         """Whether the labels have turned out to be drawn, so that the image may object to them."""
-        return self.recipe.appearance and not self.warming_up and self._labels_are_drawn
-
-    @property
-    def _labels_are_drawn(self) -> bool:
-        total, images = self.roughness.tolist()
-        return bool(images > 0 and drawn(total / images))
-
-    @property
-    def _witness_heard(self) -> bool:
-        return self.witness is not None and self.witness.heard
-
-    @property
-    def _only_colour_speaks(self) -> bool:
-        """Whether of drawn labels no more can be said than that a colour is the background's.
-
-        The witness does not know all classes, and looks do not tell all classes apart that touch.
-        """
-        if self.witness is None or self.outlines is None or not self.image_objects:
-            return False
-        looked_in_vain = int(self.outlines.failures) > 0 and not bool(self.outlines.telling)
-        return looked_in_vain and not self.witness.heard and bool(self.witness.distinct.any())
+        return self.evidence is not None and not self.warming_up and self.counts.of_drawn_labels
 
     @property
     def uses_pairs(self) -> bool:
@@ -313,11 +201,7 @@ class JCAS(Method):
 
     @property
     def _no_habit_seen(self) -> bool:
-        """Whether the image has looked for what is wrong with drawn labels everywhere, and found nothing.
-
-        A witness that is heard finds more than outlines show.
-        """
-        return self.outlines is not None and self.outlines.right and not self._witness_heard
+        return self.evidence is not None and self.evidence.no_habit_seen
 
     @property
     def corrects_class(self) -> bool:
@@ -333,38 +217,30 @@ class JCAS(Method):
         """T_C where it corrects the loss, the identity elsewhere."""
         if not self.corrects_class:
             return super().noise()
-        return self.class_matrix() if self.recipe.learned_matrices else self.class_transition
+        return self.class_matrix() if self.recipe.learned_matrices else self.counts.class_transition
 
     def pair_noise(self) -> Tensor:
         """T_A where the loss is corrected by it, the identity elsewhere."""
         if self.warming_up or not self.uses_pairs or not self.correct_affinity:
-            return torch.eye(2, device=self.prior.device)
-        return self.affinity_matrix() if self.recipe.learned_matrices else self.pair_transition
+            return torch.eye(2, device=self.counts.prior.device)
+        return self.affinity_matrix() if self.recipe.learned_matrices else self.counts.pair_transition
 
     def matrices(self) -> dict[str, Tensor]:
         """T_C, T_A and N."""
-        found, learned = {"prior": self.prior}, self.recipe.learned_matrices
+        found, learned = {"prior": self.counts.prior}, self.recipe.learned_matrices
         if self.correct_class:
-            found["class_transition"] = self.class_matrix() if learned else self.class_transition
+            found["class_transition"] = self.class_matrix() if learned else self.counts.class_transition
         if self.affinity and self.correct_affinity:
-            found["affinity_transition"] = self.affinity_matrix() if learned else self.pair_transition
+            found["affinity_transition"] = self.affinity_matrix() if learned else self.counts.pair_transition
         return found
 
     def findings(self) -> dict[str, str]:
         """Which kind of labels it has, what refines predictions, and what outlines are moved by."""
-        total, images = self.roughness.tolist()
-        if self.outlines is None or images == 0:
+        rough, drawn = self.counts.mean_roughness, self.counts.of_drawn_labels
+        if self.evidence is None or rough is None:
             return {}
-        found = {"labels": f"{'drawn' if self._labels_are_drawn else 'flipped'} (roughness {total / images:.3f})"}
-        if self._labels_are_drawn and self._witness_heard:
-            found["predictions"] = "refined by colour" if self.recipe.refinement else "not refined"
-        else:
-            told = "refined by appearance" if bool(self.outlines.telling) else "not refined"
-            if self._only_colour_speaks:
-                told = "refined by colour against background"
-            found["predictions"] = told if self.recipe.refinement else "not refined"
-            if self.recipe.outline_bias and bool(self.outlines.offset.any()):
-                found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
+        found = {"labels": f"{'drawn' if drawn else 'flipped'} (roughness {rough:.3f})"}
+        found |= self.evidence.findings(drawn=drawn)
         if self.image_objects and self.corrects_class:
             found["noise"] = "no habit seen, T_C corrects it"
         return found
@@ -373,41 +249,24 @@ class JCAS(Method):
         """Enter the stage of this epoch and start its counts."""
         self.epoch.fill_(epoch)
         self.pairs_of_drawn.fill_(self._no_habit_seen)  # not later: a prediction must not ask features nobody trained
-        self.class_counts.zero_()
-        self.core_counts.zero_()
-        self.pair_counts.zero_()
-        self.validation_counts.zero_()
-        self.validation_pairs.zero_()
-        if self.witness is not None:
-            self.witness.start_epoch()
-        if self.outlines is not None:
-            self.outlines.forget()
+        self.counts.start_epoch()
+        if self.evidence is not None:
+            self.evidence.start_epoch()
 
     def end_epoch(self, epoch: int) -> None:
         """Turn the epoch's counts into prior and matrices (learned ones take only the prior, and only once)."""
-        if self.witness is not None:
-            self.witness.end_epoch()
-        if not bool(self.class_counts.sum() > 0):
+        if self.evidence is not None:
+            self.evidence.end_epoch()
+        if self.counts.empty:
             return
         if not self.recipe.learned_matrices:
-            if not (self._labels_are_drawn and bool(self.validated)):
-                of_noise = self.class_counts if self._labels_are_drawn else self.core_counts
-                self._adopt(self.class_counts, of_noise, self.pair_counts)
+            self.counts.believe_training()
         elif epoch == self.first_count:
-            by_label = self.class_counts.sum(0 if self.recipe.prior_from_labels else 1)
-            self.prior.copy_(by_label / by_label.sum())
+            by_label = self.counts.everywhere.sum(0 if self.recipe.prior_from_labels else 1)
+            self.counts.prior.copy_(by_label / by_label.sum())
             if isinstance(self.affinity_matrix, FreeTransitionMatrix):
-                implied = class_to_affinity(self.class_matrix().detach(), self.prior)
+                implied = class_to_affinity(self.class_matrix().detach(), self.counts.prior)
                 self.affinity_matrix.weight.data.copy_(implied.clamp_min(1e-4).log())
-
-    def _adopt(self, believed: Tensor, of_noise: Tensor, of_pairs: Tensor) -> None:
-        """Turn counts into N, T_C and T_A."""
-        self.prior.copy_(believed.sum(1) / believed.sum())
-        self.class_transition.copy_(counted_transition(of_noise))
-        if self.consistency_weight:
-            self.pair_transition.copy_(class_to_affinity(self.class_transition, self.prior))
-        else:
-            self.pair_transition.copy_(from_counts(of_pairs))
 
     # --- training ------------------------------------------------------------------------------------------------
 
@@ -452,42 +311,25 @@ class JCAS(Method):
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """As always; the witness learns at the rate of the heads."""
         groups = super().parameter_groups()
-        inside = set() if self.witness is None else {id(p) for p in self.witness.parameters()}
+        inside = set() if self.evidence is None else {id(p) for p in self.evidence.parameters()}
         groups["heads"] += [p for p in groups["matrices"] if id(p) in inside]
         groups["matrices"] = [p for p in groups["matrices"] if id(p) not in inside]
         return groups
 
     def _taught_witness(self, logits: Tensor, batch: Batch) -> Tensor | None:
         """The witness's own loss: in the warm-up on the labels, then on what the model has made of them."""
-        if self.witness is None or not (self.warming_up or self.image_objects):
+        if self.evidence is None or self.evidence.witness is None or not (self.warming_up or self.image_objects):
             return None
         labels = taught = _trusted(batch)
         if not self.warming_up:
             believed = resized(logits.detach(), labels.shape[1:]).max(1).indices
             taught = torch.where(labels == IGNORE, IGNORE, believed)
-        return self.witness.lesson(batch.image, labels, taught)
+        return self.evidence.witness.lesson(batch.image, labels, taught)
 
-    @torch.no_grad()
     def _screened(self, batch: Batch, probs: Tensor) -> Batch:
-        """The batch without the labels that the witness denies; where none is heard, with those `unchallenged`.
-
-        Where looks do not tell, either, without those of a background colour.
-        """
-        if not self.recipe.screening:
-            return batch
-        labels = _trusted(batch)
-        if self.witness is not None and self.witness.heard:
-            return replace(batch, noisy=self.witness.confirmed(batch.image, labels))
-        if self._only_colour_speaks:
-            assert self.witness is not None
-            return replace(batch, noisy=self.witness.unlike_background(batch.image, labels))
-        return replace(batch, noisy=unchallenged(labels, repaired(batch.image, labels, self._unbiased(probs))))
-
-    def _unbiased(self, probs: Tensor) -> Tensor:
-        """Without the labels' habit of too wide outlines, where no witness is heard."""
-        if self.outlines is None or not self.recipe.outline_bias or self._witness_heard:
-            return probs
-        return self.outlines.unbiased(probs)
+        """The batch without the drawn labels that the image objects to."""
+        assert self.evidence is not None
+        return replace(batch, noisy=self.evidence.standing(batch.image, _trusted(batch), probs))
 
     def _pair_loss(self, pairs: Affinity, batch: Batch) -> Tensor:
         noisy = resized_labels(batch.noisy, pairs.spatial)
@@ -497,7 +339,7 @@ class JCAS(Method):
 
     def _matrix_terms(self, parts: dict[str, Tensor]) -> Tensor:
         """Volume and consistency; adds them to ``parts`` and returns their weighted sum."""
-        total = self.prior.new_zeros(())
+        total = self.counts.prior.new_zeros(())
         correct_pairs = self.affinity and self.correct_affinity
         if self.correct_class:
             parts["volume"] = volume(self.class_matrix())
@@ -508,29 +350,20 @@ class JCAS(Method):
             pair_transition = self.affinity_matrix()
             if self.recipe.crossed_consistency:
                 pair_transition = pair_transition.flip(0, 1)
-            parts["consistency"] = class_affinity_consistency(self.class_matrix(), pair_transition, self.prior)
+            parts["consistency"] = class_affinity_consistency(self.class_matrix(), pair_transition, self.counts.prior)
             total = total + self.consistency_weight * parts["consistency"]
         return total
 
     @torch.no_grad()
     def _count(self, logits: Tensor, batch: Batch) -> None:
         """Add this batch's predictions against its labels to the counts."""
-        probs = self._unbiased(logits.softmax(1))
-        sure, believed = probs.max(1)  # argmax takes eight times as long
-        size = believed.shape[1:]
+        probs, labels, size = logits.softmax(1), _trusted(batch), logits.shape[2:]
+        if self.evidence is not None:
+            probs = self.evidence.unbiased(probs)
         weight = None if batch.weight is None else resized_labels(batch.weight, size)
-        labels = resized_labels(_trusted(batch), size)
-        of_all = confusion_counts(believed, labels, self.num_classes, weight=weight)
-        self.class_counts += summed_over_processes(of_all.sum(0))
-        least = core_confidence(probs.movedim(1, 0).flatten(1), (labels != IGNORE).flatten())
-        labels = torch.where(sure >= least[believed], labels, IGNORE)
-        of_cores = confusion_counts(believed, labels, self.num_classes, weight=weight)
-        self.core_counts += summed_over_processes(of_cores.sum(0))
-        # What is wrong with drawn labels is not in the cores.
-        self.pair_counts += summed_over_processes(pair_counts(of_all if self._labels_are_drawn else of_cores))
-        if int(self.epoch) == self.first_count and self.recipe.appearance:
-            rough = roughness(_trusted(batch), self.num_classes).double()
-            self.roughness += summed_over_processes(torch.stack([rough.nansum(), (~rough.isnan()).sum()]))
+        self.counts.add(probs, resized_labels(labels, size), weight)
+        if int(self.epoch) == self.first_count and self.evidence is not None:
+            self.counts.add_roughness(labels)
 
     # --- refinement and prediction -------------------------------------------------------------------------------
 
@@ -549,36 +382,28 @@ class JCAS(Method):
 
     def finish(self, images: Tensor, probs: Tensor) -> Tensor:
         """With what the image has to say: outlines, witness, appearance."""
-        if self.image_objects:
-            probs = self._unbiased(probs)
+        if self.evidence is not None and self.image_objects:
+            probs = self.evidence.unbiased(probs)
         return self._with_the_image(images, probs)
 
     def _with_the_image(self, images: Tensor, probs: Tensor) -> Tensor:
-        """At half its strength, because a prediction has seen the image already; by looks only where these tell."""
-        if self.warming_up or self.outlines is None or not self.recipe.refinement:
+        if self.evidence is None or self.warming_up:
             return probs
-        if self.witness is not None and self.image_objects and self.witness.heard:
-            return (probs.clamp_min(1e-9).log() + self.witness(images).log_softmax(1) / 2).softmax(1)
-        if self._only_colour_speaks:
-            assert self.witness is not None
-            return self.witness.weighed(images, probs)
-        return refined_by_appearance(images, probs) if bool(self.outlines.telling) else probs
+        return self.evidence.refined(images, probs, drawn=self.image_objects)
 
     def validation_loss(self, batch: Batch, probs: Tensor) -> Tensor:
         """As the training does: labels that the image objects to are left out.
 
         Outlines stay where they are: the labels, drawn too wide, would speak against moving them.
         """
+        labels = _trusted(batch)
         if self._counts_validation:
-            confusion = confusion_counts(probs.max(1).indices, _trusted(batch), self.num_classes, weight=batch.weight)
-            self.validation_counts += confusion.sum(0)
-            self.validation_pairs += pair_counts(confusion)
+            self.counts.add_validation(probs, labels, batch.weight)
         if self._counts_outlines:
-            assert self.outlines is not None
-            labels = _trusted(batch)
-            if not self._labels_are_drawn:  # flipped ones show no outlines
+            assert self.evidence is not None
+            if not self.counts.of_drawn_labels:  # flipped ones show no outlines
                 labels = torch.where(labels == IGNORE, IGNORE, probs.max(1).indices)
-            self.outlines.remember(batch.image, probs, labels)
+            self.evidence.outlines.remember(batch.image, probs, labels)
         if self.image_objects:
             batch = self._screened(batch, probs)
             probs = self._with_the_image(batch.image, probs)
@@ -589,29 +414,26 @@ class JCAS(Method):
     def end_validation(self) -> None:
         """See what the validation images say about the noise of drawn labels, about outlines, and about looks."""
         if self._counts_validation:
-            counts, of_pairs = mean_over_processes(self.validation_counts), mean_over_processes(self.validation_pairs)
-            if bool(counts.any()):
-                self._adopt(counts, counts, of_pairs)
-                self.validated.fill_(True)
+            self.counts.believe_validation()
         if self._counts_outlines:
-            assert self.outlines is not None
-            self.outlines.measure(move=self._labels_are_drawn)
+            assert self.evidence is not None
+            self.evidence.outlines.measure(move=self.counts.of_drawn_labels)
+
+    @property
+    def _asks_validation(self) -> bool:
+        return self.evidence is not None and int(self.epoch) >= self.first_count
 
     @property
     def _counts_validation(self) -> bool:
-        """Whether T_C is counted on validation images: labels of training images are drawn once and learned by heart.
-
-        Flipped ones are not learned so soon, and need as many pixels as there are.
-        """
-        counts = self.recipe.appearance and not self.recipe.learned_matrices and int(self.epoch) >= self.first_count
-        return counts and self._labels_are_drawn
+        """Whether T_C is counted on validation images: that of drawn labels."""
+        return self._asks_validation and not self.recipe.learned_matrices and self.counts.of_drawn_labels
 
     @property
     def _counts_outlines(self) -> bool:
-        """Once predictions are counted; of drawn labels where no witness speaks, and looks have not failed."""
-        if self.outlines is None or int(self.epoch) < self.first_count:
+        """Once predictions are counted; of drawn labels only where they are still asked about."""
+        if self.evidence is None or not self._asks_validation:
             return False
-        return not (self._labels_are_drawn and (self._witness_heard or self.outlines.failed))
+        return self.evidence.asks_outlines or not self.counts.of_drawn_labels
 
     def segment(self, images: Tensor) -> Tensor:
         """Softmax of the refined logits; without DAR where the warm-up has not trained it."""
@@ -624,13 +446,6 @@ class JCAS(Method):
             return resized(refined, size).softmax(1)
         both = resized(refined.softmax(1), size) + resized(resized(output.logits, refined.shape[2:]).softmax(1), size)
         return both / 2
-
-
-def chosen_recipe(preset: str) -> Recipe:
-    """The recipe of a preset, or an error that lists the presets."""
-    if preset not in PRESETS:
-        raise ValueError(f"unknown preset {preset!r}, choose one of {', '.join(PRESETS)}")
-    return PRESETS[preset]
 
 
 def _trusted(batch: Batch) -> Tensor:

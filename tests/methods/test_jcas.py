@@ -14,7 +14,7 @@ from jcas.core import (
 from jcas.core.counting import CORE, confusion_counts, pair_counts
 from jcas.methods import JCAS
 from jcas.methods.base import resized_labels
-from jcas.methods.jcas import PRESETS
+from jcas.methods.recipe import PRESETS
 from jcas.models import build_model
 from jcas.schema import Batch
 
@@ -42,7 +42,7 @@ def test_warm_up_is_the_baseline_and_believes_the_labels():
     method.end_epoch(1)
     method.start_epoch(2)
     assert {"affinity_loss", "coarse_loss"} <= set(method(batch()))
-    assert torch.equal(method.noise(), method.class_transition)
+    assert torch.equal(method.noise(), method.counts.class_transition)
 
 
 def after_counting(**options) -> tuple[JCAS, torch.Tensor, torch.Tensor]:
@@ -67,10 +67,10 @@ def test_matrices_are_counted_from_the_predictions_of_the_last_epoch():
         shares[index] = len(own)
         for _, noisy in own[::-1][: int(CORE * len(own)) + 1] if own else ():  # the surest quarter
             counts[index, noisy] += 1
-    assert torch.allclose(method.prior, shares / shares.sum(), atol=1e-6)
-    assert torch.allclose(method.class_transition, counted_transition(counts).float(), atol=1e-6)
-    implied = class_to_affinity(method.class_transition, method.prior)
-    assert torch.allclose(method.pair_transition, implied, atol=1e-6)
+    assert torch.allclose(method.counts.prior, shares / shares.sum(), atol=1e-6)
+    assert torch.allclose(method.counts.class_transition, counted_transition(counts).float(), atol=1e-6)
+    implied = class_to_affinity(method.counts.class_transition, method.counts.prior)
+    assert torch.allclose(method.counts.pair_transition, implied, atol=1e-6)
 
 
 def test_without_consistency_pairs_are_counted_on_their_own():
@@ -89,12 +89,12 @@ def test_without_consistency_pairs_are_counted_on_their_own():
         for kind in (0, 1):
             same[kind] += observed[believed == bool(kind)].sum()
             total[kind] += (believed == bool(kind)).sum()
-    assert torch.allclose(method.pair_transition[:, 1], same / total, atol=1e-5)
+    assert torch.allclose(method.counts.pair_transition[:, 1], same / total, atol=1e-5)
 
 
 def test_learned_pair_matrix_starts_where_the_theorem_puts_it():
     method, _, _ = after_counting(learned_matrices=True)
-    implied = class_to_affinity(method.class_matrix(), method.prior)
+    implied = class_to_affinity(method.class_matrix(), method.counts.prior)
     assert torch.allclose(method.affinity_matrix(), implied, atol=1e-3)
 
 
@@ -163,8 +163,8 @@ def test_released_prior_counts_the_noisy_labels():
     method(batch())
     method.end_epoch(0)
     labels = torch.bincount(batch().noisy.flatten(), minlength=3) / batch().noisy.numel()
-    assert torch.allclose(method.prior, labels.float(), atol=0.03)  # counted on the grid of the logits
-    assert not torch.allclose(method.prior, after_counting()[0].prior, atol=0.03)
+    assert torch.allclose(method.counts.prior, labels.float(), atol=0.03)  # counted on the grid of the logits
+    assert not torch.allclose(method.counts.prior, after_counting()[0].counts.prior, atol=0.03)
 
 
 def test_unknown_preset_lists_the_presets():
@@ -213,42 +213,42 @@ def test_labels_that_the_image_contradicts_are_set_aside_and_never_replaced():
 
 def test_the_loss_does_not_see_labels_that_were_set_aside():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
-    method.witness.known.copy_(torch.tensor([True, True, False]))  # who does not know all classes is not heard
+    method.evidence.witness.known.copy_(torch.tensor([True, True, False]))  # who does not know all classes is not heard
     for telling in (False, True):
-        method.outlines.quiet.fill_(3 * telling)
+        method.evidence.outlines.quiet.fill_(3 * telling)
         method.start_epoch(1)
         with torch.no_grad():
             logits = method.model(data.image).logits
             probs = torch.nn.functional.interpolate(logits, (64, 64), mode="bilinear").softmax(1)
             kept = unchallenged(data.noisy, repaired(data.image, data.noisy, probs))
             loss = method(data)["coarse_loss" if telling else "class_loss"]  # with pairs, before these refine
-            carried = torch.einsum("bmhw,mn->bnhw", probs, method.class_transition) if telling else probs
+            carried = torch.einsum("bmhw,mn->bnhw", probs, method.counts.class_transition) if telling else probs
             expected = torch.nn.functional.nll_loss(carried.log(), kept, ignore_index=255)
         assert (kept == 255).any() and loss.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_labels_of_a_background_colour_are_set_aside_where_nothing_else_tells():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
-    method.witness.known.fill_(False)
-    method.witness.distinct.copy_(torch.tensor([False, True, True]))
-    method.witness.shares.copy_(torch.tensor([0.01, 0.98, 0.01]))  # any colour is rarer among so many pixels
+    method.evidence.witness.known.fill_(False)
+    method.evidence.witness.distinct.copy_(torch.tensor([False, True, True]))
+    method.evidence.witness.shares.copy_(torch.tensor([0.01, 0.98, 0.01]))  # any colour is rarer among so many pixels
     with torch.no_grad():
         probs = torch.nn.functional.interpolate(method.model(data.image).logits, (64, 64), mode="bilinear").softmax(1)
         locally = unchallenged(data.noisy, repaired(data.image, data.noisy, probs))
-        kept = method.witness.unlike_background(data.image, locally)
+        kept = method.evidence.witness.unlike_background(data.image, locally)
         assert (locally == 1).any() and not (kept == 1).any()
         for failures, telling, labels in ((0, False, locally), (1, False, kept), (1, True, locally)):
-            method.outlines.failures.fill_(failures)  # none: nobody has looked yet
-            method.outlines.telling.fill_(telling)
+            method.evidence.outlines.failures.fill_(failures)  # none: nobody has looked yet
+            method.evidence.outlines.telling.fill_(telling)
             expected = torch.nn.functional.nll_loss(probs.log(), labels, ignore_index=255)
             assert method(data)["class_loss"].item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_labels_stand_where_a_witness_of_all_classes_names_them():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
-    method.witness.known.fill_(True)
+    method.evidence.witness.known.fill_(True)
     with torch.no_grad():
-        named = method.witness(data.image).argmax(1)
+        named = method.evidence.witness(data.image).argmax(1)
         probs = torch.nn.functional.interpolate(method.model(data.image).logits, (64, 64), mode="bilinear").softmax(1)
         loss = method(data)["class_loss"]
         kept = torch.where(named == data.noisy, data.noisy, 255)
@@ -265,14 +265,14 @@ def test_the_witness_learns_colours_and_cannot_learn_places():
     noisy[:, :, :28] = 0
     method = build(warmup=100)
     method.start_epoch(0)
-    optimizer = torch.optim.Adam(method.witness.parameters(), 0.02)
+    optimizer = torch.optim.Adam(method.evidence.witness.parameters(), 0.02)
     for _ in range(60):
         optimizer.zero_grad()
         method(replace(data, noisy=noisy))["witness_loss"].backward()
         optimizer.step()
     method.end_epoch(0)
-    assert method.witness.known.tolist() == [True, True, True]  # nobody labels the third
-    assert (method.witness(data.image).argmax(1) == labels).float().mean() > 0.95
+    assert method.evidence.witness.known.tolist() == [True, True, True]  # nobody labels the third
+    assert (method.evidence.witness(data.image).argmax(1) == labels).float().mean() > 0.95
 
 
 def test_the_witness_does_not_move_the_model():
@@ -281,7 +281,7 @@ def test_the_witness_does_not_move_the_model():
     method(drawn_batch())["witness_loss"].backward()
     assert all(parameter.grad is None for parameter in method.model.parameters())
     heads = {id(parameter) for parameter in method.parameter_groups()["heads"]}
-    assert all(id(parameter) in heads for parameter in method.witness.parameters())
+    assert all(id(parameter) in heads for parameter in method.evidence.witness.parameters())
 
 
 def probabilities_of(labels: torch.Tensor) -> torch.Tensor:
@@ -293,7 +293,7 @@ def probabilities_of(labels: torch.Tensor) -> torch.Tensor:
 
 def test_validation_images_move_outlines_that_are_drawn_too_wide():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
-    method.witness.known.fill_(False)
+    method.evidence.witness.known.fill_(False)
     truth, wide = torch.zeros_like(data.noisy), torch.zeros_like(data.noisy)
     truth[:, 20:44, 20:44], wide[:, 18:46, 18:46] = 1, 1
     data, probs = replace(data, noisy=wide), probabilities_of(wide)
@@ -306,10 +306,11 @@ def test_validation_images_move_outlines_that_are_drawn_too_wide():
         for _ in range(4):
             method.validation_loss(data, probs)
             method.end_validation()
-    assert method.outlines.offset[0] > method.outlines.offset[1] + 0.5 and method.outlines.telling
+    outlines = method.evidence.outlines
+    assert outlines.offset[0] > outlines.offset[1] + 0.5 and outlines.telling
     assert jac(method.finish(data.image, probs).argmax(1)) > 0.9
     unmoved = after_warm_up(drawn_batch(), outline_bias=False).eval()
-    unmoved.witness.known.fill_(False)
+    unmoved.evidence.witness.known.fill_(False)
     unmoved.validation_loss(data, probs)
     unmoved.end_validation()
     assert torch.allclose(unmoved.finish(data.image, probs), refined_by_appearance(data.image, probs))
@@ -317,36 +318,36 @@ def test_validation_images_move_outlines_that_are_drawn_too_wide():
 
 def test_outlines_are_not_counted_any_more_once_looks_have_failed():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
-    method.witness.known.fill_(False)
+    method.evidence.witness.known.fill_(False)
     for failures, kept in ((1, 1), (2, 0)):
-        method.outlines.failures.fill_(failures)
-        method.outlines.forget()
+        method.evidence.outlines.failures.fill_(failures)
+        method.evidence.outlines.forget()
         method.validation_loss(data, probabilities_of(data.noisy))
-        assert len(method.outlines._seen) == kept
+        assert len(method.evidence.outlines._seen) == kept
 
 
 def test_what_the_image_says_at_the_end():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
     probs = probabilities_of(data.noisy)
-    method.witness.known.fill_(False)
-    method.outlines.offset.copy_(torch.tensor([1.0, -1.0, 0.0]))
-    unbiased = method.outlines.unbiased(probs)
+    method.evidence.witness.known.fill_(False)
+    method.evidence.outlines.offset.copy_(torch.tensor([1.0, -1.0, 0.0]))
+    unbiased = method.evidence.outlines.unbiased(probs)
     assert torch.equal(method.finish(data.image, probs), unbiased)
-    method.witness.distinct.copy_(torch.tensor([False, True, False]))
+    method.evidence.witness.distinct.copy_(torch.tensor([False, True, False]))
     assert torch.equal(method.finish(data.image, probs), unbiased)  # nobody has looked yet
-    method.outlines.failures.fill_(1)
-    assert torch.equal(method.finish(data.image, probs), method.witness.weighed(data.image, unbiased))
+    method.evidence.outlines.failures.fill_(1)
+    assert torch.equal(method.finish(data.image, probs), method.evidence.witness.weighed(data.image, unbiased))
     assert method.findings()["predictions"] == "refined by colour against background"
-    method.outlines.telling.fill_(True)
+    method.evidence.outlines.telling.fill_(True)
     assert torch.equal(method.finish(data.image, probs), refined_by_appearance(data.image, unbiased))
-    method.witness.known.fill_(True)
-    heard = probs * method.witness(data.image).softmax(1).sqrt()
+    method.evidence.witness.known.fill_(True)
+    heard = probs * method.evidence.witness(data.image).softmax(1).sqrt()
     assert torch.allclose(method.finish(data.image, probs), heard / heard.sum(1, keepdim=True), atol=1e-5)
 
 
 def test_flipped_labels_are_refined_where_looks_tell_and_move_no_outline():
     data, method = batch(), after_warm_up(batch()).eval()
-    method.witness.known.fill_(True)  # it has learned flipped labels and is not asked
+    method.evidence.witness.known.fill_(True)  # it has learned flipped labels and is not asked
     image, truth = drawn_batch().image, torch.zeros(2, 64, 64)
     truth[:, 20:44, 20:44] = 1
     probs = probabilities_of(truth)
@@ -355,7 +356,7 @@ def test_flipped_labels_are_refined_where_looks_tell_and_move_no_outline():
         for _ in range(batches):
             method.validation_loss(replace(data, image=image), probs)
         method.end_validation()
-        assert method.outlines.telling == telling and not method.outlines.offset.any()
+        assert method.evidence.outlines.telling == telling and not method.evidence.outlines.offset.any()
     assert torch.equal(method.finish(image, probs), refined_by_appearance(image, probs))
     method.start_epoch(0)
     assert torch.equal(method.finish(image, probs), probs)  # in the warm-up
@@ -365,8 +366,8 @@ def test_drawn_labels_are_counted_everywhere_not_in_cores():
     method = after_warm_up(drawn_batch())
     method(drawn_batch())
     method.end_epoch(1)
-    assert torch.allclose(method.class_transition, counted_transition(method.class_counts).float())
-    assert not torch.allclose(method.class_transition, counted_transition(method.core_counts).float())
+    assert torch.allclose(method.counts.class_transition, counted_transition(method.counts.everywhere).float())
+    assert not torch.allclose(method.counts.class_transition, counted_transition(method.counts.cores).float())
 
 
 def test_pairs_of_drawn_labels_are_left_out_unless_these_go_wrong_by_chance():
@@ -382,11 +383,11 @@ def test_pairs_of_drawn_labels_are_left_out_unless_these_go_wrong_by_chance():
 
 def test_no_prediction_asks_pairs_that_were_not_trained():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
-    method.witness.known.fill_(False)
+    method.evidence.witness.known.fill_(False)
     with torch.no_grad():
         before = method.segment(data.image)
-        method.outlines.telling.fill_(True)
-        method.outlines.quiet.fill_(3)  # the third look in a row that finds nothing, at the end of the epoch
+        method.evidence.outlines.telling.fill_(True)
+        method.evidence.outlines.quiet.fill_(3)  # the third look in a row that finds nothing, at the end of the epoch
         assert torch.equal(method.segment(data.image), before)
         method.start_epoch(2)
         assert method.uses_pairs and not torch.equal(method.segment(data.image), before)
@@ -398,35 +399,35 @@ def test_pairs_of_drawn_labels_are_counted_everywhere():
         believed = method.model(data.image).logits.argmax(1)
         method(data)
     confusion = confusion_counts(believed, resized_labels(data.noisy, believed.shape[1:]), 3)
-    assert torch.allclose(method.pair_counts, pair_counts(confusion))
+    assert torch.allclose(method.counts.pairs_everywhere, pair_counts(confusion))
 
 
 def without_a_habit(data: Batch, **options) -> JCAS:
     """After the warm-up on drawn labels, with images that tell classes apart and object to no outline."""
     method = after_warm_up(data, **options)
-    method.outlines.telling.fill_(True)
-    method.outlines.quiet.fill_(3)
-    if method.witness is not None:
-        method.witness.known.fill_(False)
+    method.evidence.outlines.telling.fill_(True)
+    method.evidence.outlines.quiet.fill_(3)
+    if method.evidence.witness is not None:
+        method.evidence.witness.known.fill_(False)
     method.start_epoch(1)
     return method
 
 
 def test_the_matrix_corrects_drawn_labels_unless_they_have_a_habit():
     method = without_a_habit(drawn_batch())
-    assert method.corrects_class and torch.equal(method.noise(), method.class_transition)
+    assert method.corrects_class and torch.equal(method.noise(), method.counts.class_transition)
     assert not torch.equal(method.noise(), torch.eye(3))
     assert method.findings()["noise"] == "no habit seen, T_C corrects it"
-    assert torch.equal(method.pair_noise(), method.pair_transition) and method.pair_noise()[0, 1] > 0
-    method.witness.known.fill_(True)  # colours speak
+    assert torch.equal(method.pair_noise(), method.counts.pair_transition) and method.pair_noise()[0, 1] > 0
+    method.evidence.witness.known.fill_(True)  # colours speak
     assert not method.corrects_class and torch.equal(method.noise(), torch.eye(3))
-    method.witness.known.fill_(False)
-    method.outlines.offset.copy_(torch.tensor([0.5, -0.5, 0.0]))  # all are drawn too wide
+    method.evidence.witness.known.fill_(False)
+    method.evidence.outlines.offset.copy_(torch.tensor([0.5, -0.5, 0.0]))  # all are drawn too wide
     assert not method.corrects_class and torch.equal(method.noise(), torch.eye(3))
     assert "noise" not in method.findings()
-    assert torch.equal(method.matrices()["class_transition"], method.class_transition)  # reported all the same
-    method.outlines.offset.zero_()
-    method.outlines.quiet.fill_(2)  # too early to say
+    assert torch.equal(method.matrices()["class_transition"], method.counts.class_transition)  # reported all the same
+    method.evidence.outlines.offset.zero_()
+    method.evidence.outlines.quiet.fill_(2)  # too early to say
     assert not method.corrects_class and torch.equal(method.noise(), torch.eye(3))
     assert not without_a_habit(drawn_batch(), correct_class=False).corrects_class
     assert without_a_habit(drawn_batch(), witness=False).corrects_class
@@ -437,14 +438,14 @@ def test_drawn_labels_are_validated_without_the_matrix_which_comes_and_goes():
     data, method = drawn_batch(), without_a_habit(drawn_batch()).eval()
     probs = probabilities_of(data.noisy)
     loss = method.validation_loss(data, probs)
-    method.outlines.offset.copy_(torch.tensor([1e-6, 0.0, 0.0]))
+    method.evidence.outlines.offset.copy_(torch.tensor([1e-6, 0.0, 0.0]))
     assert loss.item() == pytest.approx(method.validation_loss(data, probs).item(), rel=1e-4)
 
 
 def test_learned_matrices_stand_still_while_they_correct_nothing():
     method = without_a_habit(drawn_batch(), learned_matrices=True)
     assert "volume" in method(drawn_batch())
-    method.outlines.offset.copy_(torch.tensor([0.5, -0.5, 0.0]))
+    method.evidence.outlines.offset.copy_(torch.tensor([0.5, -0.5, 0.0]))
     parts = method(drawn_batch())
     parts["loss"].backward()
     assert "volume" not in parts and method.class_matrix.weight.grad is None
@@ -453,7 +454,7 @@ def test_learned_matrices_stand_still_while_they_correct_nothing():
 def test_the_matrix_of_drawn_labels_is_counted_on_validation_images():
     """Those of the training are learned by heart: a model that repeats them would find no noise."""
     data, method = drawn_batch(), without_a_habit(drawn_batch()).eval()
-    seen = method.class_transition.clone()
+    seen = method.counts.class_transition.clone()
     weight = torch.rand(data.noisy.shape, generator=torch.Generator().manual_seed(3))
     held = replace(data, noisy=data.noisy.roll(6, 1), weight=weight)
     probs = probabilities_of(data.noisy)
@@ -464,23 +465,23 @@ def test_the_matrix_of_drawn_labels_is_counted_on_validation_images():
         method.validation_loss(held, probs)
         method.end_validation()
     expected = counted_transition(confusion.sum(0)).float()
-    assert torch.allclose(method.class_transition, expected) and not torch.allclose(expected, seen)
-    assert torch.allclose(method.prior, (confusion.sum((0, 2)) / confusion.sum()).float())
-    assert torch.allclose(method.pair_transition, class_to_affinity(expected, method.prior), atol=1e-6)
+    assert torch.allclose(method.counts.class_transition, expected) and not torch.allclose(expected, seen)
+    assert torch.allclose(method.counts.prior, (confusion.sum((0, 2)) / confusion.sum()).float())
+    assert torch.allclose(method.counts.pair_transition, class_to_affinity(expected, method.counts.prior), atol=1e-6)
     method.start_epoch(2)
     with torch.no_grad():
         method(data)
     method.end_epoch(2)  # the training has no say any more
-    assert torch.allclose(method.class_transition, expected)
+    assert torch.allclose(method.counts.class_transition, expected)
     apart = without_a_habit(drawn_batch(), consistency_weight=0.0).eval()
     apart.validation_loss(held, probs)
     apart.end_validation()
-    assert torch.allclose(apart.pair_transition, from_counts(pair_counts(confusion)).float())
+    assert torch.allclose(apart.counts.pair_transition, from_counts(pair_counts(confusion)).float())
     flipped = after_warm_up(batch()).eval()
-    counted = flipped.class_transition.clone()
+    counted = flipped.counts.class_transition.clone()
     flipped.validation_loss(batch(), flipped.segment(batch().image))
     flipped.end_validation()
-    assert torch.equal(flipped.class_transition, counted)
+    assert torch.equal(flipped.counts.class_transition, counted)
 
 
 def test_roughness_survives_a_saved_state():
@@ -492,17 +493,17 @@ def test_roughness_survives_a_saved_state():
 def test_what_it_has_decided_is_told():
     assert build(warmup=1).findings() == {}
     drawn = after_warm_up(drawn_batch())
-    drawn.witness.known.fill_(True)
+    drawn.evidence.witness.known.fill_(True)
     assert drawn.findings() == {"labels": "drawn (roughness 0.000)", "predictions": "refined by colour"}
-    drawn.witness.known.fill_(False)
+    drawn.evidence.witness.known.fill_(False)
     assert drawn.findings()["predictions"] == "not refined"
-    drawn.outlines.telling.fill_(True)
-    drawn.outlines.offset.copy_(torch.tensor([1.0, -0.5, 0.0]))
+    drawn.evidence.outlines.telling.fill_(True)
+    drawn.evidence.outlines.offset.copy_(torch.tensor([1.0, -0.5, 0.0]))
     assert drawn.findings()["predictions"] == "refined by appearance"
     assert drawn.findings()["outlines"] == "moved by +1.00 -0.50 +0.00"
     assert after_warm_up(batch()).findings()["labels"].startswith("flipped (roughness 0.")
     unmoved = after_warm_up(drawn_batch(), outline_bias=False)
-    unmoved.outlines.offset.fill_(1.0)
+    unmoved.evidence.outlines.offset.fill_(1.0)
     assert "outlines" not in unmoved.findings()
 
 

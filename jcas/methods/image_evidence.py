@@ -1,0 +1,113 @@
+"""Who speaks for the image where labels were drawn, and what it says of labels and of predictions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from jcas.core import refined_by_appearance, repaired, unchallenged
+from jcas.methods.outline_bias import OutlineBias
+from jcas.methods.witness import ColourWitness
+
+
+class ImageEvidence(nn.Module):
+    """The witness of colours, and looks: what classes look like nearby, and whether outlines are where they should be.
+
+    Args:
+        num_classes: classes, background included.
+        channels: of the images that a witness sees; None: there is no witness.
+        screening: whether labels are set aside.
+        refinement: whether predictions are refined.
+        moves_outlines: whether offsets of classes drawn too wide or too narrow are used; they are counted anyway.
+    """
+
+    def __init__(
+        self, num_classes: int, *, channels: int | None, screening: bool, refinement: bool, moves_outlines: bool
+    ) -> None:
+        super().__init__()
+        self.screening = screening
+        self.refinement = refinement
+        self.moves_outlines = moves_outlines
+        self.witness = None if channels is None else ColourWitness(channels, num_classes)
+        self.outlines = OutlineBias(num_classes)
+
+    def start_epoch(self) -> None:
+        """Start its counts."""
+        if self.witness is not None:
+            self.witness.start_epoch()
+        self.outlines.forget()
+
+    def end_epoch(self) -> None:
+        """Learn from its counts."""
+        if self.witness is not None:
+            self.witness.end_epoch()
+
+    @property
+    def speaker(self) -> Literal["witness", "background", "looks"]:
+        """Whose word on drawn labels counts.
+
+        A witness that knows all classes; where none does and looks do not tell all classes apart that touch, what
+        colours say against the background; else looks.
+        """
+        if self.witness is None:
+            return "looks"
+        if self.witness.heard:
+            return "witness"
+        in_vain = int(self.outlines.failures) > 0 and not bool(self.outlines.telling)
+        return "background" if in_vain and bool(self.witness.distinct.any()) else "looks"
+
+    @property
+    def no_habit_seen(self) -> bool:
+        """Whether it has looked for what is wrong with drawn labels everywhere, and found nothing.
+
+        A witness that is heard finds more than outlines show.
+        """
+        return self.outlines.right and self.speaker != "witness"
+
+    @property
+    def asks_outlines(self) -> bool:
+        """Whether outlines of drawn labels are still to be counted: no witness speaks, and looks have not failed."""
+        return self.speaker != "witness" and not self.outlines.failed
+
+    def unbiased(self, probs: Tensor) -> Tensor:  # (B, C, H, W) -> (B, C, H, W)
+        """Without the labels' habit of too wide outlines, where no witness is heard."""
+        if not self.moves_outlines or self.speaker == "witness":
+            return probs
+        return self.outlines.unbiased(probs)
+
+    @torch.no_grad()
+    def standing(self, image: Tensor, labels: Tensor, probs: Tensor) -> Tensor:  # (B, H, W)
+        """The drawn labels that nobody objects to; the others become 255 = ignore."""
+        if not self.screening:
+            return labels
+        if self.witness is not None and self.speaker == "witness":
+            return self.witness.confirmed(image, labels)
+        if self.witness is not None and self.speaker == "background":
+            return self.witness.unlike_background(image, labels)
+        return unchallenged(labels, repaired(image, labels, self.unbiased(probs)))
+
+    def refined(self, image: Tensor, probs: Tensor, *, drawn: bool) -> Tensor:  # (B, C, H, W)
+        """Predictions with the image's word at half its strength, because they have seen it already.
+
+        Of labels that were not ``drawn`` a witness has learned nothing, and looks speak wherever they tell.
+        """
+        if not self.refinement:
+            return probs
+        if self.witness is not None and drawn and self.speaker == "witness":
+            return (probs.clamp_min(1e-9).log() + self.witness(image).log_softmax(1) / 2).softmax(1)
+        if self.witness is not None and drawn and self.speaker == "background":
+            return self.witness.weighed(image, probs)
+        return refined_by_appearance(image, probs) if bool(self.outlines.telling) else probs
+
+    def findings(self, *, drawn: bool) -> dict[str, str]:
+        """What refines predictions and by what outlines are moved, in a few words."""
+        by_looks = "refined by appearance" if bool(self.outlines.telling) else "not refined"
+        words = {"witness": "refined by colour", "background": "refined by colour against background"}
+        said = words.get(self.speaker, by_looks) if drawn else by_looks
+        found = {"predictions": said if self.refinement else "not refined"}
+        moved = self.moves_outlines and bool(self.outlines.offset.any())
+        if moved and not (drawn and self.speaker == "witness"):
+            found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
+        return found

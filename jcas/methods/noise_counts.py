@@ -1,0 +1,135 @@
+"""What a model's predictions, counted against the labels, say about the noise: N, T_C, T_A, and its kind."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from jcas.core import (
+    class_to_affinity,
+    confusion_counts,
+    counted_transition,
+    drawn,
+    from_counts,
+    pair_counts,
+    roughness,
+)
+from jcas.core.counting import core_confidence
+from jcas.methods.base import mean_over_processes, summed_over_processes
+from jcas.schema import IGNORE
+
+
+class NoiseCounts(nn.Module):
+    """Counts of one epoch after another, and the matrices that follow from the latest.
+
+    Flipped labels are counted where the model is surest of a class. What is wrong with drawn ones is not in such cores:
+    they are counted everywhere, on validation images as soon as some were seen, because those of the training are
+    drawn once and learned by heart. (Flipped ones are not learned so soon, and need as many pixels as there are.)
+
+    Args:
+        num_classes: classes, background included.
+        tied: T_A follows from T_C by Theorem 1; else it is counted itself.
+    """
+
+    def __init__(self, num_classes: int, *, tied: bool) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.tied = tied
+        self.prior: Tensor
+        self.class_transition: Tensor
+        self.pair_transition: Tensor
+        self.roughness: Tensor
+        self.validated: Tensor
+        self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
+        self.register_buffer("class_transition", torch.eye(num_classes))
+        self.register_buffer("pair_transition", torch.eye(2))
+        self.register_buffer("roughness", torch.zeros(2, dtype=torch.float64))  # sum over images, images
+        self.register_buffer("validated", torch.tensor(False))  # whether the matrices are those of validation images
+        self.everywhere: Tensor
+        self.cores: Tensor
+        self.validation: Tensor
+        self.pairs_everywhere: Tensor
+        self.pairs_of_cores: Tensor
+        self.pairs_of_validation: Tensor
+        of_pixels = ("everywhere", "cores", "validation")
+        of_pairs = ("pairs_everywhere", "pairs_of_cores", "pairs_of_validation")
+        for names, side in ((of_pixels, num_classes), (of_pairs, 2)):
+            for name in names:  # believed, observed; counted anew in every epoch
+                self.register_buffer(name, torch.zeros(side, side, dtype=torch.float64), persistent=False)
+
+    def start_epoch(self) -> None:
+        """Forget the counts, not what follows from them."""
+        for counts in (self.everywhere, self.cores, self.validation):
+            counts.zero_()
+        for counts in (self.pairs_everywhere, self.pairs_of_cores, self.pairs_of_validation):
+            counts.zero_()
+
+    @torch.no_grad()
+    def add(
+        self,
+        probs: Tensor,  # (B, C, h, w)
+        labels: Tensor,  # (B, h, w)
+        weight: Tensor | None,  # (B, h, w)
+    ) -> None:
+        """Count predictions of training images."""
+        sure, believed = probs.max(1)  # argmax takes eight times as long
+        everywhere = confusion_counts(believed, labels, self.num_classes, weight=weight)
+        self.everywhere += summed_over_processes(everywhere.sum(0))
+        self.pairs_everywhere += summed_over_processes(pair_counts(everywhere))
+        least = core_confidence(probs.movedim(1, 0).flatten(1), (labels != IGNORE).flatten())
+        labels = torch.where(sure >= least[believed], labels, IGNORE)
+        cores = confusion_counts(believed, labels, self.num_classes, weight=weight)
+        self.cores += summed_over_processes(cores.sum(0))
+        self.pairs_of_cores += summed_over_processes(pair_counts(cores))
+
+    @torch.no_grad()
+    def add_validation(self, probs: Tensor, labels: Tensor, weight: Tensor | None) -> None:
+        """Count predictions of validation images, which every process sees."""
+        confusion = confusion_counts(probs.max(1).indices, labels, self.num_classes, weight=weight)
+        self.validation += confusion.sum(0)
+        self.pairs_of_validation += pair_counts(confusion)
+
+    @torch.no_grad()
+    def add_roughness(self, labels: Tensor) -> None:  # (B, H, W)
+        """See of which kind the labels are."""
+        rough = roughness(labels, self.num_classes).double()
+        self.roughness += summed_over_processes(torch.stack([rough.nansum(), (~rough.isnan()).sum()]))
+
+    @property
+    def mean_roughness(self) -> float | None:
+        """Over the images that show outlines; None before any was seen."""
+        total, images = self.roughness.tolist()
+        return total / images if images else None
+
+    @property
+    def of_drawn_labels(self) -> bool:
+        """Whether the labels have turned out to be drawn rather than flipped pixel by pixel."""
+        return self.mean_roughness is not None and drawn(self.mean_roughness)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no training image of this epoch was counted."""
+        return not bool(self.everywhere.any())
+
+    def believe_training(self) -> None:
+        """Take the matrices from the training images, unless validation images know better."""
+        if not self.of_drawn_labels:
+            self._adopt(self.cores, self.pairs_of_cores)
+        elif not bool(self.validated):
+            self._adopt(self.everywhere, self.pairs_everywhere)
+
+    def believe_validation(self) -> None:
+        """Take the matrices of drawn labels from the validation images, if there are any."""
+        counts, pairs = mean_over_processes(self.validation), mean_over_processes(self.pairs_of_validation)
+        if bool(counts.any()):
+            self._adopt(counts, pairs, shares=counts)
+            self.validated.fill_(True)
+
+    def _adopt(self, counts: Tensor, pairs: Tensor, *, shares: Tensor | None = None) -> None:
+        believed = self.everywhere if shares is None else shares
+        self.prior.copy_(believed.sum(1) / believed.sum())
+        self.class_transition.copy_(counted_transition(counts))
+        if self.tied:
+            self.pair_transition.copy_(class_to_affinity(self.class_transition, self.prior))
+        else:
+            self.pair_transition.copy_(from_counts(pairs))
