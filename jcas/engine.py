@@ -304,9 +304,9 @@ class RunWriter(Checkpoint):  # a Checkpoint runs after the module has closed th
                 _flush(temporary)
                 with (self.out / "metrics.jsonl").open("a", encoding="utf-8") as file:
                     file.write(json.dumps(record) + "\n")
+                if chosen:  # first: a checkpoint that says which epoch is best must not outrun that epoch's weights
+                    _link(temporary, self.last.with_name("best.ckpt"))
                 os.replace(temporary, self.last)
-                if chosen:
-                    _link(self.last, self.last.with_name("best.ckpt"))
                 if self.log_lines:
                     print(epoch_line(record, self.config.epochs), file=sys.stderr, flush=True)
         except OSError as error:

@@ -27,14 +27,24 @@ WINDOW, OVERLAP = (512, 512), 0.25
 
 
 def segment(method: Method, images: Tensor, config: Config) -> Tensor:  # (B, channels, H, W) -> (B, C, H, W)
-    """Probabilities by the network. With ``crop``, and for large images, windows slide and overlaps are blended."""
-    size = images.shape[2:]
+    """Probabilities by the network. With ``crop``, and for large images, windows slide and overlaps are blended.
+
+    Networks need a few pixels: smaller images get a border of their own edge, which is cut off again.
+    """
+    height, width = images.shape[2:]
+    below, right = (max(0, SMALLEST - side) for side in (height, width))
+    padded = functional.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
+    size = padded.shape[2:]
     window = config.crop or (WINDOW if max(size) > LARGEST_WHOLE else None)
     if window is None or all(side <= limit for side, limit in zip(size, window, strict=True)):
-        return method.segment(images)
-    probs = sliding_window_inference(images, window, 4, method.segment, overlap=OVERLAP, mode="gaussian")
-    assert isinstance(probs, Tensor)
-    return probs
+        probs = method.segment(padded)
+    else:
+        if config.crop is None:  # no window that reaches beyond the image: the network has never seen such a border
+            window = (min(window[0], size[0]), min(window[1], size[1]))
+        found = sliding_window_inference(padded, window, 4, method.segment, overlap=OVERLAP, mode="gaussian")
+        assert isinstance(found, Tensor)
+        probs = found
+    return probs[:, :, :height, :width]
 
 
 @torch.inference_mode()
@@ -44,14 +54,9 @@ def probabilities(method: Method, image: Tensor, config: Config) -> Tensor:  # (
     With ``size`` the image is resized and the result resized back; see `segment` for windows. A method finishes the
     whole image, not its windows.
     """
-    device = next(method.parameters()).device
     prepared = image if config.size is None else resize_image(image, config.size)
-    # Networks need a few pixels: smaller images get a border of their own edge, which is cut off again.
-    missing = [max(0, SMALLEST - side) for side in prepared.shape[1:]]
-    padded = functional.pad(prepared[None], (0, missing[1], 0, missing[0]), mode="replicate")
-    batch = padded.to(device)
+    batch = prepared[None].to(next(method.parameters()).device)
     probs = method.finish(batch, segment(method, batch, config))
-    probs = probs[:, :, : prepared.shape[1], : prepared.shape[2]]
     if probs.shape[2:] != image.shape[1:]:
         probs = functional.interpolate(probs, size=tuple(image.shape[1:]), mode="bilinear", align_corners=False)
     return probs[0].float().cpu()

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 from jcas.config import Config, make_config, read_values
 from jcas.corrupt import corrupt
 from jcas.data import open_dataset
 from jcas.data.synthetic import write_dataset
 from jcas.engine import Engine, RunWriter, TrainingError, _deterministic, read_metrics, train
+from jcas.inference import segment
 from jcas.run import build_method, read_run
 
 
@@ -311,6 +313,42 @@ main()
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) == ["best.ckpt", "last.ckpt"]
     train(small(noisy, method="baseline"), tmp_path / "run", resume=True, progress=False)
     assert len(read_metrics(tmp_path / "run")) == 4
+
+
+def test_no_checkpoint_names_a_best_epoch_whose_weights_are_not_kept_yet(noisy, tmp_path, monkeypatch):
+    real, kept = os.replace, []
+
+    def replace(source, target):
+        if Path(target).name == "last.ckpt":  # a kill right after this must leave the weights that it names
+            best = torch.load(Path(target).with_name("best.ckpt"), weights_only=True)
+            kept.append((best["epoch"], torch.load(source, weights_only=True)["epoch"]))
+        real(source, target)
+
+    monkeypatch.setattr("jcas.engine.os.replace", replace)
+    train(small(noisy, method="baseline", epochs=2, selection="last"), tmp_path / "run", progress=False)
+    assert kept == [(0, 0), (1, 1)]
+
+
+def test_images_smaller_than_networks_take_are_validated_and_tested(tmp_path):
+    data = write_dataset(tmp_path / "data", count=12, size=(40, 48), seed=3)
+    for folder in ("images", "masks"):
+        for path in (data / folder).iterdir():
+            with Image.open(path) as picture:
+                picture.crop((0, 0, 24, 30)).save(path)
+    results = train(small(data, method="jcas", epochs=2, crop=(48, 48), options={}), tmp_path / "run", progress=False)
+    assert results is not None and math.isfinite(read_metrics(tmp_path / "run")[-1]["val"]["loss"])
+
+
+@pytest.mark.parametrize(("size", "windows"), [((1100, 100), (512, 100)), ((1100, 1100), (512, 512))])
+def test_windows_of_a_large_image_do_not_reach_beyond_it(noisy, size, windows):
+    config = small(noisy, method="baseline")
+    method = build_method(config.resolved(), num_classes=4, channels=3).eval()
+    seen = []
+    method.segment = lambda images: (
+        seen.append(tuple(images.shape[2:])) or torch.ones(len(images), 4, *images.shape[2:])
+    )
+    assert segment(method, torch.rand(1, 3, *size), config).shape[2:] == size
+    assert set(seen) == {windows}
 
 
 def test_two_processes_match_one_on_the_same_global_batch(noisy, tmp_path):

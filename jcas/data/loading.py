@@ -215,15 +215,22 @@ class EpochSampler(Sampler[tuple[int, int]]):
         return ((self.epoch, index) for index in filled[self.rank :: self.world_size])
 
 
+_MOST_PIXELS = 1 << 22  # of an evaluation batch of several images
+
+
 class _EqualSizeBatches(Sampler[list[tuple[int, int]]]):
-    """Consecutive images of one size, at most ``batch_size`` of them; the epoch is always 0."""
+    """Consecutive images of one size, at most ``batch_size`` of them and few if they are large; the epoch is always 0.
+
+    Validation looks at whole images, however small the windows of the training are.
+    """
 
     def __init__(self, sizes: list[tuple[int, int]], batch_size: int) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self.batches: list[list[tuple[int, int]]] = []
         for index, size in enumerate(sizes):
-            fits = index > 0 and size == sizes[index - 1] and len(self.batches[-1]) < batch_size
+            most = min(batch_size, max(1, _MOST_PIXELS // (size[0] * size[1])))
+            fits = index > 0 and size == sizes[index - 1] and len(self.batches[-1]) < most
             if fits:
                 self.batches[-1].append((0, index))
             else:

@@ -380,3 +380,10 @@ def test_bad_loader_arguments_are_refused(ten):
         training_loader(ten, preparation=STRONG, batch_size=1, seed=0, cache=2)
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         evaluation_loader(ten, preparation=STRONG, batch_size=0, split="train", clean=True)
+
+
+def test_large_images_are_evaluated_in_smaller_batches(ten, monkeypatch):
+    height, width = ten.size(ten.split("train")[0])
+    monkeypatch.setattr("jcas.data.loading._MOST_PIXELS", 3 * height * width)
+    loader = evaluation_loader(ten, preparation=Preparation(), batch_size=4, split="train", clean=False)
+    assert [len(batch.ids) for batch in loader] == [3, 3, 3, 1]
