@@ -53,8 +53,9 @@ class JCAS(Method):
     prediction, too; appearance also if labels were flipped, wherever looks tell touching classes apart.
     Labels are never replaced: the model cannot talk itself into anything. T_C is counted over all pixels. It corrects
     drawn labels, and pairs take part, only while no habit is seen, as with labels of several readers: no witness is
-    heard, and outlines seem right (`OutlineBias.right`). It is counted on validation images where there are any: those
-    of the training are learned by heart. Of labels with a habit T_C would forgive what the image objects to.
+    heard, and outlines seem right (`OutlineBias.right`); these pairs begin no later than in epoch ``latest_pairs``,
+    which leaves them as long as the warm-up. T_C of drawn labels is counted on validation images where there are any:
+    those of the training are learned by heart. Of labels with a habit T_C would forgive what the image objects to.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
@@ -76,6 +77,7 @@ class JCAS(Method):
         *,
         preset: str = "corrected",
         warmup: int = 5,
+        latest_pairs: int | None = None,
         affinity: bool = True,
         intra: bool = True,
         inter: bool = True,
@@ -121,6 +123,7 @@ class JCAS(Method):
             raise ValueError(f"most_pairs must be at least 1, got {most_pairs}")
         self.recipe = recipe
         self.warmup = warmup
+        self.latest_pairs = latest_pairs
         self.affinity = affinity
         self.intra = intra and affinity
         self.inter = inter and affinity
@@ -162,8 +165,12 @@ class JCAS(Method):
 
     @classmethod
     def schedule(cls, epochs: int) -> dict[str, Any]:
-        """Three tenths of the run warm up: a class not yet found when the counting starts may never be."""
-        return {"warmup": max(1, round(0.3 * epochs))}
+        """Three tenths of the run warm up: a class not yet found when the counting starts may never be.
+
+        Features of pairs need as long to be learned: where less is left, pairs of drawn labels do not begin.
+        """
+        warmup = max(1, round(0.3 * epochs))
+        return {"warmup": warmup, "latest_pairs": epochs - warmup}
 
     # --- noise ---------------------------------------------------------------------------------------------------
 
@@ -248,7 +255,9 @@ class JCAS(Method):
     def start_epoch(self, epoch: int) -> None:
         """Enter the stage of this epoch and start its counts."""
         self.epoch.fill_(epoch)
-        self.pairs_of_drawn.fill_(self._no_habit_seen)  # not later: a prediction must not ask features nobody trained
+        begun = bool(self.pairs_of_drawn) or self.latest_pairs is None or epoch <= self.latest_pairs
+        # Not later: a prediction must not ask features nobody trained.
+        self.pairs_of_drawn.fill_(begun and self._no_habit_seen)
         self.counts.start_epoch()
         if self.evidence is not None:
             self.evidence.start_epoch()

@@ -381,6 +381,18 @@ def test_pairs_of_drawn_labels_are_left_out_unless_these_go_wrong_by_chance():
     assert without_a_habit(drawn_batch(), correct_class=False).uses_pairs
 
 
+def test_pairs_of_drawn_labels_do_not_begin_when_too_little_of_the_run_is_left():
+    assert JCAS.schedule(10) == {"warmup": 3, "latest_pairs": 7}
+    method = without_a_habit(drawn_batch(), latest_pairs=1)  # begun in epoch 1
+    method.start_epoch(2)
+    assert method.uses_pairs, "what has begun goes on"
+    method.evidence.outlines.quiet.zero_()
+    method.start_epoch(3)
+    method.evidence.outlines.quiet.fill_(3)
+    method.start_epoch(4)
+    assert not method.uses_pairs and method.corrects_class, "nor do they begin again; T_C needs no features"
+
+
 def test_no_prediction_asks_pairs_that_were_not_trained():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
     method.evidence.witness.known.fill_(False)

@@ -42,6 +42,7 @@ def test_a_variant_is_its_method_with_options():
     assert type(method) is METHODS["jcas"] and config.method == "dar"
     assert config.options == {
         "warmup": 3,
+        "latest_pairs": 7,
         "correct_class": False,
         "correct_affinity": False,
         "appearance": False,
@@ -51,7 +52,7 @@ def test_a_variant_is_its_method_with_options():
 
 def test_given_options_win_over_the_variant_and_that_over_the_schedule():
     options = method_options("calc", {"inter": True, "warmup": 7}, epochs=50)
-    assert options == {"warmup": 7, "intra": False, "inter": True, "appearance": False}
+    assert options == {"warmup": 7, "latest_pairs": 35, "intra": False, "inter": True, "appearance": False}
 
 
 def test_every_variant_names_a_method_and_options_that_it_has():
