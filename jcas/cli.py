@@ -310,10 +310,7 @@ def evaluate(
     dataset = open_dataset(data or Path(trained.config.data))
     if data is None:  # with the validation images of the training
         dataset = dataset.with_validation(trained.config.validation)
-    if dataset.labels.names != trained.labels.names:
-        raise ValueError(f"{dataset.root}: classes {dataset.labels.names}, but {run} knows {trained.labels.names}")
-    if dataset.channels != trained.channels:
-        raise ValueError(f"{dataset.root}: {dataset.channels} channels, but {run} was trained on {trained.channels}")
+    trained.expect_same_kind(dataset)
     if not dataset.split(split):
         raise ValueError(f"{dataset.root}: no {split} images")
     scores, _ = score(

@@ -496,9 +496,24 @@ def test_bad_noise_is_one_line_and_writes_nothing(truth, tmp_path, capsys, flags
     assert list(tmp_path.iterdir()) == []
 
 
-def test_evaluate_refuses_other_classes(run, broken, capsys):
+def test_every_command_refuses_data_of_another_kind_with_the_same_line(run, broken, tmp_path, capsys):
+    out = tmp_path / "out"
+    uses = (
+        ("evaluate", run, "--data", broken),
+        ("audit", run, "--data", broken, "--out", out),
+        ("corrupt", broken, "--noise", f"sfda:{run}", "--out", out),
+    )
+
+    def refused(*words: str) -> None:
+        lines = [jcas(*arguments, capsys=capsys) for arguments in uses]
+        expect_one_line(lines[0], *words)
+        assert lines[1:] == lines[:1] * 2 and not out.exists()
+
+    for path in (broken / "images").iterdir():
+        Image.fromarray(np.zeros((40, 48), np.uint8)).save(path)
+    refused("1 channels", f"{run} was trained on 3")
     (broken / "dataset.yaml").write_text("classes: [background, a, b, c]\n")
-    expect_one_line(jcas("evaluate", run, "--data", broken, capsys=capsys), "classes", "shaft")
+    refused("'a', 'b', 'c'", f"{run} knows", "shaft")
 
 
 def test_version_is_printed(capsys):
