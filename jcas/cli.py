@@ -33,6 +33,7 @@ RunFolder = Annotated[Path, typer.Argument(help="Run folder of `jcas train`.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
 _INTERRUPTED = 130
 NOISE_NAMES = "symmetric, asymmetric, pair_flip, matrix, ellipse, dilate_erode, markov, polygon, sfda"
+SET_WANTS = "--set wants NAME=VALUE"
 EXAMPLE = "\n\n[dim]Example:[/dim]\n\n"
 
 
@@ -88,13 +89,15 @@ def corrupt(
     workers: Annotated[int, typer.Option(min=1, help="Threads.")] = 2,
 ) -> None:
     """Lay label noise over a dataset; writes what was done and a contact sheet to look at."""
-    from jcas.benchmark.noisy_sets import parse_noise
+    from jcas.benchmark.noisy_sets import parse_noise, predicted_labels
+    from jcas.config import named_values
     from jcas.corrupt import corrupt as lay_noise
+    from jcas.data import open_dataset
     from jcas.noise import Noise
 
     if out.resolve().is_relative_to(data.resolve()):
         raise ValueError(f"--out {out} lies inside the dataset {data}")
-    values: dict[str, Any] = _pairs(parameters, "--set")
+    values = named_values(parameters or [], wanted=SET_WANTS)
     if ":" in noise:  # as `jcas benchmark` takes it
         spec = parse_noise(noise)
         twice = [f"--set {name}" for name in values if name in spec.parameters]
@@ -116,7 +119,7 @@ def corrupt(
             raise ValueError("--noise sfda needs --source RUN, the model whose predictions become the labels")
         if values:
             raise ValueError(f"--noise sfda has no parameters, drop --set {next(iter(values))}")
-        chosen = _sfda_labels(source, data)
+        chosen = predicted_labels(source, open_dataset(data))
         workers = 1
     elif source is not None:
         raise ValueError(f"--source belongs to --noise sfda, got --noise {noise}")
@@ -215,7 +218,7 @@ def train(
 ) -> None:
     """Train a model on a dataset whose masks may be wrong, and evaluate it."""
     from jcas import engine
-    from jcas.config import make_config, read_values
+    from jcas.config import make_config, named_values, read_values
 
     if resume and (config or options):
         raise ValueError(f"--resume continues the run as it was started, drop {'--config' if config else '--set'}")
@@ -260,7 +263,7 @@ def train(
         stored = values.get("options", {})
         if not isinstance(stored, dict):
             raise ValueError(f"{config}: options must be a mapping, got {stored!r}")
-        values["options"] = {**stored, **_pairs(options, "--set")}
+        values["options"] = {**stored, **named_values(options, wanted=SET_WANTS)}
     if "data" not in values:
         raise ValueError("which dataset? give its folder, or `data:` in --config")
     results = engine.train(make_config(values, source=str(config or "train")), out, resume=resume, progress=progress)
@@ -610,20 +613,6 @@ def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def _pairs(items: list[str] | None, flag: str) -> dict[str, Any]:
-    """NAME=VALUE flags; values are JSON where they parse as such (numbers, true, lists), else text."""
-    values: dict[str, Any] = {}
-    for item in items or []:
-        name, separator, text = item.partition("=")
-        if not separator or not name:
-            raise ValueError(f"{flag} wants NAME=VALUE, got {item!r}")
-        try:
-            values[name] = json.loads(text)
-        except json.JSONDecodeError:
-            values[name] = text
-    return values
-
-
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -635,18 +624,6 @@ def _read_json(path: Path) -> Any:
 
 def _nothing_to_resume(out: Path) -> dict[str, Any]:
     raise ValueError(f"{out}: nothing to resume (no config.yaml)")
-
-
-def _sfda_labels(source: Path, data: Path) -> Any:
-    """The noise whose labels are the predictions of a trained run."""
-    from jcas.data import open_dataset
-    from jcas.noise import NOISES
-    from jcas.predict import mask_predictor
-    from jcas.run import read_run
-
-    trained = read_run(source)
-    predictor = mask_predictor(trained, open_dataset(data))
-    return NOISES["sfda"](num_classes=trained.labels.num_classes, predictor=predictor, source=str(source))  # type: ignore[call-arg]
 
 
 def main() -> None:

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from jcas.config import named_values
 from jcas.corrupt import corrupt, count, measure
 from jcas.data import Dataset
-from jcas.noise import NOISES, Noise, make_noise
+from jcas.noise import NOISES, SFDA, Noise, make_noise
 from jcas.noise.base import Mask
 from jcas.predict import mask_predictor
 from jcas.run import read_run
@@ -90,15 +91,8 @@ def parse_noise(text: str) -> NoiseSpec:
     if name != AS_THEY_ARE and name not in NOISES:
         known = ", ".join([AS_THEY_ARE, *(key for key in NOISES if key != "sfda"), "sfda:RUN"])
         raise ValueError(f"--noise {text}: unknown noise {name!r} (known: {known})")
-    parameters: dict[str, Any] = {}
-    for item in _NEXT_PARAMETER.split(rest) if rest else []:
-        key, separator, value = item.strip().partition("=")
-        if not separator or not key:
-            raise ValueError(f"--noise {text}: expected key=value after the colon, got {item!r}")
-        try:
-            parameters[key] = json.loads(value)
-        except json.JSONDecodeError:
-            parameters[key] = value
+    items = _NEXT_PARAMETER.split(rest) if rest else []
+    parameters = named_values(items, wanted=f"--noise {text}: expected key=value after the colon")
     if name == AS_THEY_ARE and parameters:
         raise ValueError(f"--noise {text}: none has no parameters")
     return NoiseSpec(name, parameters)
@@ -107,9 +101,15 @@ def parse_noise(text: str) -> NoiseSpec:
 def check_noise(spec: NoiseSpec, dataset: Dataset) -> None:
     """Raise what `prepare` would raise, before the first file is written."""
     if spec.source is not None:
-        mask_predictor(read_run(spec.source), dataset)
+        predicted_labels(spec.source, dataset)
     elif spec.name != AS_THEY_ARE:
         make_noise(spec.name, num_classes=dataset.labels.num_classes, parameters=spec.parameters)
+
+
+def predicted_labels(source: Path, dataset: Dataset) -> Noise:
+    """The noise whose labels are what the run in ``source`` predicts (sfda)."""
+    run = read_run(source)
+    return SFDA(num_classes=run.labels.num_classes, predictor=mask_predictor(run, dataset), source=str(source))
 
 
 def prepare(dataset: Dataset, spec: NoiseSpec, out: Path, *, progress: bool = True) -> NoisySet:
@@ -123,10 +123,7 @@ def prepare(dataset: Dataset, spec: NoiseSpec, out: Path, *, progress: bool = Tr
         )
     noise: Noise | str = spec.name
     if spec.source is not None:
-        run = read_run(spec.source)
-        noise = NOISES["sfda"](  # type: ignore[call-arg]
-            num_classes=run.labels.num_classes, predictor=mask_predictor(run, dataset), source=str(spec.source)
-        )
+        noise = predicted_labels(spec.source, dataset)
     return _noisy_copy(dataset, noise, spec.parameters, spec.label, out, progress=progress)
 
 
