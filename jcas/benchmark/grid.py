@@ -10,7 +10,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,9 @@ OF_A_CELL = ("data", "method", "options", "labels", "seed")
 FREE = ("workers", "cache", "threads", "device")
 """Shared settings that may change when a grid continues on another machine."""
 
+DECIDED_BY_THE_NETWORK = ("pretrained", "encoder_learning_rate")
+"""Shared settings whose None is a rule that a method with a network of its own answers otherwise than the others."""
+
 _DEFAULTS = {"threads": 1, "watch": "test"}
 _GRID_FILE = "grid.json"
 
@@ -61,6 +64,7 @@ class Grid:
     settings: Mapping[str, Any]
     sets: tuple[NoisySet, ...] = ()
     cells: tuple[Cell, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)  # DECIDED_BY_THE_NETWORK before any rule; older grids: none
 
     def folder(self, cell: Cell) -> Path:
         """The run folder of a cell."""
@@ -75,7 +79,7 @@ class Grid:
         return self.out / noisy_set.folder  # an absolute folder stays as it is
 
     def config(self, cell: Cell) -> Config:
-        """The training run of a cell: shared settings, its data, its method with the method's own defaults."""
+        """The training run of a cell, as `jcas train` starts it: shared settings, its data, its method's defaults."""
         upper = cell.method == UPPER_BOUND
         own = {
             "data": str(self.data(self.noisy_set(cell))),
@@ -83,7 +87,11 @@ class Grid:
             "labels": "clean" if upper else "noisy",
             "seed": cell.seed,
         }
-        return make_config({**self.settings, **own}, source=str(self.out / _GRID_FILE))
+        source = str(self.out / _GRID_FILE)
+        config = make_config({**self.settings, **own}, source=source)
+        if config.resolved().encoder != config.encoder:  # a network of its own: what the others resolved is not for it
+            config = make_config({**self.settings, **self.given, **own}, source=source)
+        return config
 
     def is_finished(self, cell: Cell) -> bool:
         """Whether the cell needs no more work."""
@@ -98,6 +106,7 @@ class Grid:
         """Write ``grid.json``."""
         content = {
             "settings": dict(self.settings),
+            "given": dict(self.given),
             "sets": [found.to_json() for found in self.sets],
             "cells": [asdict(cell) for cell in self.cells],
         }
@@ -114,7 +123,7 @@ def read_grid(out: Path) -> Grid:
         content = json.loads(path.read_text(encoding="utf-8"))
         sets = tuple(NoisySet(**found) for found in content["sets"])
         cells = tuple(Cell(**found) for found in content["cells"])
-        return Grid(out, content["settings"], sets, cells)
+        return Grid(out, content["settings"], sets, cells, content.get("given", {}))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: damaged ({error})") from None
 
@@ -147,13 +156,13 @@ def plan(
     for method in methods:
         if method != UPPER_BOUND:
             method_class(method)
-    first_seed, shared = _shared(settings or {})
+    first_seed, shared, given = _shared(settings or {})
     datasets = _open(data)
     specs = _distinct([parse_noise(text) for text in noises])
     for dataset in datasets:
         for spec in specs:
             check_noise(spec, dataset)
-    grid = _earlier(out, shared)
+    grid = _earlier(out, shared, given)
     added = []
     for dataset in datasets:
         if UPPER_BOUND in methods:
@@ -193,26 +202,28 @@ def _cell(noisy_set: NoisySet, method: str, seed: int) -> Cell:
     return Cell(name, noisy_set.dataset, noisy_set.noise, method, seed)
 
 
-def _shared(settings: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """The first seed, and the settings of every cell with all rules resolved once, for all machines of the grid."""
+def _shared(settings: Mapping[str, Any]) -> tuple[int, dict[str, Any], dict[str, Any]]:
+    """The first seed, the settings of every cell with all rules resolved once for all machines, and `Grid.given`."""
     for key in ("data", "method", "options", "labels"):
         if key in settings:
             raise ValueError(f"{key}: a cell of the grid decides it, leave it out of the shared settings")
-    config = make_config({**_DEFAULTS, **settings, "data": ".", "method": "baseline"}, source="benchmark").resolved()
+    config = make_config({**_DEFAULTS, **settings, "data": ".", "method": "baseline"}, source="benchmark")
     if config.devices * config.nodes > 1:
         raise ValueError(f"a cell trains in one process, got devices={config.devices}, nodes={config.nodes}")
-    return config.seed, config.model_dump(mode="json", exclude=set(OF_A_CELL))
+    shared = config.resolved().model_dump(mode="json", exclude=set(OF_A_CELL))
+    return config.seed, shared, config.model_dump(mode="json", include=set(DECIDED_BY_THE_NETWORK))
 
 
-def _earlier(out: Path, shared: dict[str, Any]) -> Grid:
+def _earlier(out: Path, shared: dict[str, Any], given: dict[str, Any]) -> Grid:
     if not (out / _GRID_FILE).is_file():
         if out.exists() and any(path.name != ".lock" for path in out.iterdir()):
             raise ValueError(f"{out}: exists, is not empty and holds no benchmark; choose another --out")
-        return Grid(out, shared)
+        return Grid(out, shared, given=given)
     grid = read_grid(out)
-    for key, value in shared.items():
-        # A grid may be older than a setting; its cells then run with the default.
-        theirs = grid.settings.get(key, Config.model_fields[key].default)
+    # A grid may be older than a setting; its cells then run with the default.
+    pairs = [(key, grid.settings.get(key, Config.model_fields[key].default), value) for key, value in shared.items()]
+    pairs += [(key, theirs, given[key]) for key, theirs in grid.given.items()]
+    for key, theirs, value in pairs:
         if key not in FREE and theirs != value:
             raise ValueError(
                 f"{out}: its cells have {key}={theirs!r}, got {value!r}; "

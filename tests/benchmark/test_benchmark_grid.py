@@ -13,6 +13,7 @@ from jcas.benchmark import exclusive, plan, read_grid, run_grid, write_tables
 from jcas.benchmark.grid import OF_A_CELL
 from jcas.benchmark.noisy_sets import parse_noise
 from jcas.cli import main
+from jcas.config import make_config
 from jcas.data import open_dataset
 from jcas.data.synthetic import write_dataset
 from jcas.methods import METHODS
@@ -61,6 +62,37 @@ def test_cells_share_all_but_data_method_labels_and_seed(finished):
         assert len(values) == 1 or key in OF_A_CELL, key
     assert all(config["options"] == {} for config in configs), "every method with its own paper's settings"
     assert configs[0]["watch"] == "test" and configs[0]["threads"] == 1
+
+
+@pytest.mark.parametrize("flags", [{}, {"encoder_learning_rate": 0.001}, {"pretrained": False}, {"pretrained": True}])
+@pytest.mark.parametrize("encoder", ["lite0", "tiny", "ocrnet:lite0"])
+def test_a_cell_trains_as_the_command_train_would(truth, tmp_path, monkeypatch, encoder, flags):
+    monkeypatch.setattr("jcas.config._lite0_weights_installed", lambda: True)
+    settings, methods = {**SETTINGS, **flags, "encoder": encoder}, ["baseline", "jcas", "raunet", "lwanet", "css"]
+    plan(tmp_path / "out", [truth], noises=["none"], methods=methods, settings=settings, progress=False)
+    grid = read_grid(tmp_path / "out")
+    for cell in grid.cells:
+        alone = {**settings, "data": str(truth), "method": cell.method, "threads": 1, "watch": "test"}
+        assert grid.config(cell).resolved() == make_config(alone).resolved(), cell.method
+
+
+def test_networks_of_an_older_grid_go_on_as_they_were_trained(truth, tmp_path, monkeypatch):
+    monkeypatch.setattr("jcas.config._lite0_weights_installed", lambda: True)
+    out, settings = tmp_path / "out", {**SETTINGS, "encoder": "lite0"}
+    plan(out, [truth], noises=["none"], methods=["raunet"], settings=settings, progress=False)
+    content = json.loads((out / "grid.json").read_text())
+    del content["given"]
+    (out / "grid.json").write_text(json.dumps(content))
+    grid = plan(out, [truth], noises=["none"], methods=["raunet"], seeds=2, settings=settings, progress=False)
+    assert [grid.config(cell).pretrained for cell in grid.cells] == [True, True]
+
+
+def test_an_extension_must_give_the_networks_the_same_flags(truth, tmp_path):
+    arguments = {"noises": ["none"], "methods": ["raunet"], "progress": False}
+    plan(tmp_path / "out", [truth], settings=SETTINGS, **arguments)
+    rate = {"encoder_learning_rate": 0.002}  # what the rule gives to the others
+    with pytest.raises(ValueError, match=r"its cells have encoder_learning_rate=None, got 0\.002"):
+        plan(tmp_path / "out", [truth], settings={**SETTINGS, **rate}, **arguments)
 
 
 def test_a_noise_is_made_once_and_only_the_upper_bound_trains_on_truth(finished, truth):
