@@ -19,10 +19,10 @@ from jcas.benchmark.noisy_sets import (
     NoiseSpec,
     NoisySet,
     check_noise,
-    file_safe,
     parse_noise,
     prepare,
     prepare_clean,
+    set_name,
 )
 from jcas.config import Config, make_config
 from jcas.data import Dataset, open_dataset
@@ -54,6 +54,11 @@ class Cell:
     noise: str
     method: str
     seed: int
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What the cell is; its name may stem from an older version."""
+        return self.dataset, self.noise, self.method, self.seed
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,7 @@ def plan(
         for spec in specs:
             check_noise(spec, dataset)
     grid = _earlier(out, shared, given)
+    _expect_same_sources(grid, datasets, specs)
     added = []
     for dataset in datasets:
         if UPPER_BOUND in methods:
@@ -176,8 +182,9 @@ def plan(
         for method in ([UPPER_BOUND] if found.noise == CLEAN else [m for m in methods if m != UPPER_BOUND])
     ]
     sets = {(found.dataset, found.noise): found for found in (*grid.sets, *added)}
-    named = {cell.name: cell for cell in (*grid.cells, *cells)}
-    grid = replace(grid, sets=tuple(sets.values()), cells=tuple(named.values()))
+    planned = {cell.key for cell in grid.cells}
+    new = [cell for cell in cells if cell.key not in planned]
+    grid = replace(grid, sets=tuple(sets.values()), cells=(*grid.cells, *new))
     grid.write()
     return grid
 
@@ -198,7 +205,7 @@ def exclusive(out: Path) -> Iterator[None]:
 
 
 def _cell(noisy_set: NoisySet, method: str, seed: int) -> Cell:
-    name = "__".join((file_safe(noisy_set.dataset), file_safe(noisy_set.noise), method, f"s{seed}"))
+    name = "__".join((set_name(noisy_set.dataset, noisy_set.noise), method, f"s{seed}"))
     return Cell(name, noisy_set.dataset, noisy_set.noise, method, seed)
 
 
@@ -250,9 +257,33 @@ def _open(data: Sequence[Path]) -> list[Dataset]:
 def _distinct(specs: Sequence[NoiseSpec]) -> list[NoiseSpec]:
     if not specs:
         raise ValueError("which noise? give --noise NAME, or --noise none for the labels as they are")
-    by_name: dict[str, NoiseSpec] = {}
+    by_label: dict[str, NoiseSpec] = {}
     for spec in specs:
-        other = by_name.setdefault(file_safe(spec.label), spec)
-        if other != spec:
-            raise ValueError(f"two noises would both be called {spec.label!r}: {other} and {spec}")
-    return list(by_name.values())
+        other = by_label.setdefault(spec.label, spec)
+        if spec.source and other.source and other.source.resolve() != spec.source.resolve():
+            raise ValueError(f"{other.source} and {spec.source} would both be called {spec.label!r}; rename one run")
+    return list(by_label.values())
+
+
+def _expect_same_sources(grid: Grid, datasets: Sequence[Dataset], specs: Sequence[NoiseSpec]) -> None:
+    """Numbers under one name must come from one dataset, and those under one sfda label from one model."""
+    models = {spec.label: spec.source for spec in specs if spec.source is not None}
+    for dataset in datasets:
+        for found in grid.sets:
+            if found.dataset != dataset.name:
+                continue
+            if _is_elsewhere(found.root, dataset.root):
+                raise ValueError(
+                    f"{grid.out}: its {dataset.name!r} is {found.root}, got {dataset.root}; "
+                    "give this one another name in its dataset.yaml, or choose another --out"
+                )
+            if found.noise in models and _is_elsewhere(found.run, models[found.noise]):
+                raise ValueError(
+                    f"{grid.out}: its {found.noise!r} is {found.run}, got {models[found.noise]}; "
+                    "rename this run, or choose another --out"
+                )
+
+
+def _is_elsewhere(stored: str | None, given: Path) -> bool:
+    """Whether a folder is surely another than the stored one, which may be unknown, or have moved."""
+    return stored is not None and Path(stored).exists() and not given.samefile(stored)

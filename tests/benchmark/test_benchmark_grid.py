@@ -134,6 +134,70 @@ def test_labels_of_a_source_model_are_a_noise_of_the_grid(finished, truth, tmp_p
     assert 0 < grid.sets[0].class_noise_rate < 1
 
 
+# --- whose numbers stand under a name ---------------------------------------------------------------------------------
+
+
+def named_copy(truth: Path, folder: Path, name: str) -> Path:
+    """The dataset once more, in another folder and under another name."""
+    text = (Path(shutil.copytree(truth, folder)) / "dataset.yaml").read_text()
+    (folder / "dataset.yaml").write_text(text.replace("synthetic-source", name))
+    return folder
+
+
+@pytest.mark.parametrize("names", [("肝脏", "心脏"), ("my data", "my-data"), ("a:b", "a-b")])
+def test_names_alike_in_file_names_share_nothing(truth, tmp_path, names):
+    data = [named_copy(truth, tmp_path / str(number), name) for number, name in enumerate(names)]
+    grid = plan(tmp_path / "out", data, noises=[NOISE], methods=["baseline"], progress=False)
+    assert [cell.dataset for cell in grid.cells] == list(names)
+    assert len({cell.name for cell in grid.cells}) == len({found.folder for found in grid.sets}) == 2
+    assert [open_dataset(grid.config(cell).data).name for cell in grid.cells] == list(names)
+
+
+def test_another_folder_of_the_same_name_is_refused_unless_the_first_has_moved(truth, tmp_path, capsys):
+    first, second = (Path(shutil.copytree(truth, tmp_path / name / "data")) for name in "xy")
+    out = tmp_path / "out"
+    plan(out, [first], noises=[NOISE], methods=["baseline"], settings=SETTINGS, progress=False)
+    before = (out / "grid.json").read_bytes()
+    flags = ("--methods", "volmin", "--epochs", 1, "--batch-size", 4, "--out", out)
+    for noise in (NOISE, "none"):
+        code, err = jcas("benchmark", second, "--noise", noise, *flags, capsys=capsys)
+        assert code == 2 and err.strip().count("\n") == 0
+        assert f"its 'synthetic-source' is {first}, got {second}" in err
+    assert (out / "grid.json").read_bytes() == before and len(list((out / "data").iterdir())) == 1
+    first.rename(tmp_path / "moved")
+    grid = plan(out, [tmp_path / "moved"], noises=[NOISE], methods=["volmin"], settings=SETTINGS, progress=False)
+    assert len(grid.cells) == 2 and grid.sets[0].root == str(tmp_path / "moved")
+
+
+def test_a_grid_that_does_not_know_its_sources_is_extended_and_keeps_its_cells(truth, tmp_path):
+    data, out = named_copy(truth, tmp_path / "data", "my data"), tmp_path / "out"
+    arguments = {"noises": [NOISE], "settings": SETTINGS, "progress": False}
+    old = plan(out, [data], methods=["baseline"], **arguments)
+    content = json.loads((out / "grid.json").read_text())
+    for found in content["sets"]:
+        del found["root"], found["run"]
+    content["cells"][0]["name"] = "my-data__pair_flip-rate=0.3__baseline__s0"  # as older versions called it
+    (out / "grid.json").write_text(json.dumps(content))
+    data = Path(shutil.copytree(data, tmp_path / "elsewhere"))
+    grid = plan(out, [data], methods=["baseline", "volmin"], **arguments)
+    assert [cell.method for cell in grid.cells] == ["baseline", "volmin"]
+    assert grid.cells[0].name == content["cells"][0]["name"] != old.cells[0].name
+
+
+def test_models_of_one_name_are_told_apart(finished, truth, tmp_path):
+    run = finished / "cells" / "synthetic-source__clean__upper_bound__s0"
+    first, second = (Path(shutil.copytree(run, tmp_path / name / "run")) for name in "ab")
+    arguments = {"methods": ["baseline"], "progress": False}
+    with pytest.raises(ValueError, match="would both be called 'sfda:run'"):
+        plan(tmp_path / "out", [truth], noises=[f"sfda:{first}", f"sfda:{second}"], **arguments)
+    same = f"sfda:{first / '..' / 'run'}"
+    assert len(plan(tmp_path / "out", [truth], noises=[f"sfda:{first}", same], **arguments).sets) == 1
+    with pytest.raises(ValueError, match=f"its 'sfda:run' is {first}, got {second}"):
+        plan(tmp_path / "out", [truth], noises=[f"sfda:{second}"], **arguments)
+    shutil.rmtree(first)
+    plan(tmp_path / "out", [truth], noises=[f"sfda:{second}"], **arguments)
+
+
 # --- continuing -------------------------------------------------------------------------------------------------------
 
 
