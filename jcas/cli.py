@@ -520,7 +520,10 @@ def benchmark(
     from jcas.benchmark import check_runner, exclusive, plan, read_grid, run_grid, write_tables
     from jcas.config import read_values
 
-    check_runner(runner, address)
+    check_runner(runner, address, jobs)
+    names = [name.strip() for text in methods or [] for name in text.split(",") if name.strip()]
+    if methods and not names:
+        raise ValueError("--methods names no method; leave it out to train all of them")
     flags = {
         "encoder": encoder,
         "epochs": epochs,
@@ -533,18 +536,23 @@ def benchmark(
         "device": device,
     }
     given = {key: value for key, value in flags.items() if value is not None}
+    asked = {"--noise": noise, "--methods": methods, "--config": config, "--seeds": seeds > 1}
+    of_new_cells = [flag for flag, value in asked.items() if value] + [f"--{key.replace('_', '-')}" for key in given]
     if tables:
-        if data:
-            raise ValueError(f"--tables only draws what is in --out, drop {data[0]}")
+        ways = {"--jobs": jobs > 1, "--runner": runner != "local"}
+        useless = [*map(str, data or []), *of_new_cells, *(flag for flag, value in ways.items() if value)]
+        if useless:
+            raise ValueError(f"--tables only draws what is in --out, drop {useless[0]}")
         _say(f"written: {', '.join(path.name for path in write_tables(read_grid(out)))}")
         return
+    if not data:
+        if of_new_cells:
+            raise ValueError("which datasets? give their folders, or only --out to continue a benchmark")
+        read_grid(out)  # a folder without one is left as it is, without a lock
     with exclusive(out):
         if data:
-            names = [name.strip() for text in methods or [] for name in text.split(",") if name.strip()]
             settings = {**(read_values(config) if config else {}), **given}
             grid = plan(out, data, noises=noise or [], methods=names, seeds=seeds, settings=settings, progress=progress)
-        elif noise or methods or config or given or seeds > 1:
-            raise ValueError("which datasets? give their folders, or only --out to continue a benchmark")
         else:
             grid = read_grid(out)
         failed = run_grid(grid, runner=runner, jobs=jobs, address=address, progress=progress)

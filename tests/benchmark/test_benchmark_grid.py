@@ -343,7 +343,12 @@ def test_data_without_images_to_score_on_are_refused_before_training(truth, tmp_
 
 def test_flags_of_new_cells_need_their_data(tmp_path, capsys):
     code, error = jcas("benchmark", "--out", tmp_path, "--seeds", 3, capsys=capsys)
-    assert code == 2 and "which datasets?" in error
+    assert code == 2 and "which datasets?" in error and not list(tmp_path.iterdir())
+
+
+def test_a_mistyped_folder_is_not_made(tmp_path, capsys):
+    code, error = jcas("benchmark", "--out", tmp_path / "typo", capsys=capsys)
+    assert code == 2 and "no benchmark here" in error and not list(tmp_path.iterdir())
 
 
 def test_report_of_a_benchmark_is_one_page(finished, tmp_path, capsys):
@@ -366,7 +371,10 @@ def test_report_of_a_benchmark_is_one_page(finished, tmp_path, capsys):
         (("--noise", "symmetric:rate=2"), "rate"),
         (("--noise", "sfda"), "sfda:RUN"),
         (("--noise", "none", "--methods", "jcsa"), "did you mean 'jcas'"),
+        (("--noise", "none", "--methods", ","), "--methods names no method"),
         (("--noise", "none", "--runner", "slurm"), "unknown runner 'slurm'"),
+        (("--noise", "none", "--runner", "inline", "--jobs", 2), "--jobs 2 belongs to --runner local or ray"),
+        (("--noise", "none", "--runner", "ray", "--address", "auto", "--jobs", 2), "--jobs 2: the cluster at"),
         (("--noise", "none", "--selection", "best"), "selection"),
         ((), "which noise?"),
     ],
@@ -376,6 +384,17 @@ def test_mistakes_are_one_line(truth, tmp_path, capsys, arguments, complaint):
     code, err = jcas("benchmark", truth, *arguments, "--out", out, capsys=capsys)
     assert code == 2 and complaint in err and err.strip().count("\n") == 0
     assert not list(out.glob("cells/*"))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--noise", "none"), ("--methods", "jcas"), ("--seeds", 2), ("--epochs", 4), ("--jobs", 2), ("--runner", "ray")],
+)
+def test_tables_take_no_flags_of_the_training(finished, capsys, flags):
+    before = (finished / "table.md").stat().st_mtime_ns
+    code, err = jcas("benchmark", "--out", finished, "--tables", *flags, capsys=capsys)
+    assert code == 2 and err.strip() == f"jcas: --tables only draws what is in --out, drop {flags[0]}"
+    assert (finished / "table.md").stat().st_mtime_ns == before
 
 
 def test_tables_need_a_benchmark(tmp_path, capsys):
