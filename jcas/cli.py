@@ -190,8 +190,7 @@ def train(
         str | None, typer.Option(help="Split of the Jac curve: none, val, test.", show_default="val")
     ] = None,
     validation: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Share to hold out where there are no val images.", show_default="0.125"),
+        float | None, typer.Option(help="Share to hold out where there are no val images.", show_default="0.125")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of every random choice.", show_default="0")] = None,
     workers: Annotated[int | None, typer.Option(min=0, help="Loader processes.", show_default="0")] = None,

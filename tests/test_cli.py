@@ -224,6 +224,8 @@ def test_true_matrices_of_pixels_and_pairs_are_kept(truth, tmp_path, capsys):
         (("--size", 0, 0), "size"),
         (("--crop", 0, 0), "crop"),
         (("--labels", "clean"), "clean"),
+        (("--validation", 1), "validation: Input should be less than 1"),
+        (("--validation", -0.5), "validation: Input should be greater than or equal to 0"),
     ],
 )
 def test_settings_that_cannot_work_leave_no_folder(truth, tmp_path, capsys, flags, word):
