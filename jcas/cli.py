@@ -307,6 +307,8 @@ def evaluate(
     from jcas.inference import distance_unit, score
     from jcas.run import device_named, read_run, write_json
 
+    if out is not None and out.is_dir():
+        raise ValueError(f"--out {out} is a folder; name a file for the JSON")
     trained = read_run(run)
     trained.method.to(device_named(device))
     dataset = open_dataset(data or Path(trained.config.data))
@@ -409,6 +411,12 @@ def audit(
     """Find the wrong masks of a dataset, rank them and suggest repairs."""
     from jcas import audit as auditing
 
+    if dataset_out is not None:
+        if dataset_out.resolve() == out.resolve():
+            raise ValueError(f"--dataset-out {dataset_out} is the folder of the audit")
+        auditing.check_dataset_request(dataset_out, use)
+    elif use != "repaired":
+        raise ValueError(f"--use {use} belongs to --dataset-out")
     finished = (out / "audit.json").is_file() and dataset_out is not None
     if finished:  # only the dataset is asked for
         about = auditing.read_audit(out)

@@ -367,6 +367,21 @@ def test_surface_scores_of_volumes_are_in_millimetres_within_the_slice(tmp_path,
     assert found["coarse"]["jac"] == found["fine"]["jac"]
 
 
+def test_places_to_write_are_looked_at_before_the_work(run, truth, tmp_path, capsys):
+    out = tmp_path / "audit"
+    wrong = (
+        (("--dataset-out", tmp_path / "new", "--use", "foo"), "use must be repaired or weighted, got 'foo'"),
+        (("--dataset-out", truth), "not an empty folder"),
+        (("--dataset-out", out), "is the folder of the audit"),
+        (("--use", "weighted"), "--use weighted belongs to --dataset-out"),
+    )
+    for flags, message in wrong:
+        expect_one_line(jcas("audit", run, "--out", out, *flags, capsys=capsys), message)
+    result = jcas("evaluate", run, "--out", tmp_path, capsys=capsys)
+    expect_one_line(result, f"--out {tmp_path} is a folder")
+    assert not result[1] and not list(tmp_path.iterdir())
+
+
 def test_class_that_never_occurs_is_told_once_and_ignored_labels_are_refused(broken, tmp_path, capsys):
     for path in (broken / "masks").iterdir():
         mask = np.array(Image.open(path))
