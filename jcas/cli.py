@@ -216,6 +216,8 @@ def train(
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
     """Train a model on a dataset whose masks may be wrong, and evaluate it."""
+    import torch
+
     from jcas import engine
     from jcas.config import make_config, named_values, read_values
 
@@ -265,7 +267,12 @@ def train(
         values["options"] = {**stored, **named_values(options, wanted=SET_WANTS)}
     if "data" not in values:
         raise ValueError("which dataset? give its folder, or `data:` in --config")
-    results = engine.train(make_config(values, source=str(config or "train")), out, resume=resume, progress=progress)
+    chosen = make_config(values, source=str(config or "train"))
+    try:
+        results = engine.train(chosen, out, resume=resume, progress=progress)
+    except torch.OutOfMemoryError as error:
+        advice = "the GPU has too little memory for this training; choose a smaller --batch-size, --size or --crop"
+        raise engine.TrainingError(advice) from error
     if results is not None:
         _warn_of_noisy_truth(results)
         _print_results([results])

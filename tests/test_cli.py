@@ -17,6 +17,8 @@ from jcas.cli import app, main
 from jcas.config import Config
 from jcas.data import read_mask
 from jcas.data.synthetic import write_dataset
+from jcas.methods import METHODS
+from jcas.methods.baseline import Baseline
 from jcas.noise import NOISES
 
 
@@ -238,6 +240,16 @@ def test_a_device_that_is_not_there(truth, run, tmp_path, capsys):
     expect_one_line(train_on(truth, tmp_path / "run", capsys, "--device", "gpu"), "gpu")
     assert not (tmp_path / "run").exists()
     expect_one_line(jcas("evaluate", run, "--device", "gpu", capsys=capsys), "gpu")
+
+
+def test_too_little_memory_is_one_line_that_says_what_to_make_smaller(truth, tmp_path, capsys, monkeypatch):
+    class Hungry(Baseline):
+        def forward(self, batch):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB.\nGPU 0 has ...")
+
+    monkeypatch.setitem(METHODS, "hungry", Hungry)
+    result = train_on(truth, tmp_path / "run", capsys, "--method", "hungry", "--no-progress")
+    expect_one_line(result, "memory", "--batch-size", "--size", "--crop")
 
 
 @pytest.mark.parametrize("option", ["warmup=abc", "warmup=1.5", "intra=maybe", "volume_weight=x", "volume_weight=NaN"])
