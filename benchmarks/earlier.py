@@ -10,7 +10,7 @@ import copy
 from typing import Any
 
 from jcas.benchmark.grid import FREE, UPPER_BOUND
-from jcas.benchmark.noisy_sets import CLEAN, file_safe
+from jcas.benchmark.noisy_sets import CLEAN, set_name
 from jcas.benchmark.summary import MEAN, gap_recovered, mark_best
 
 Summary = dict[str, Any]
@@ -40,13 +40,13 @@ def with_earlier(summary: Summary, earlier: Summary) -> Summary:
     for dataset in merged["datasets"]:
         _compare(dataset)
     done = {
-        "__".join((file_safe(dataset["dataset"]), file_safe(group["noise"]), entry["method"]))
+        "__".join((set_name(dataset["dataset"], group["noise"]), entry["method"]))
         for dataset in merged["datasets"]
         for group in dataset["noises"]
         for entry in group["methods"]
     }
-    bounded = [file_safe(dataset["dataset"]) for dataset in merged["datasets"] if dataset["upper_bound"]]
-    done |= {"__".join((name, CLEAN, UPPER_BOUND)) for name in bounded}
+    bounded = [dataset["dataset"] for dataset in merged["datasets"] if dataset["upper_bound"]]
+    done |= {"__".join((set_name(name, CLEAN), UPPER_BOUND)) for name in bounded}
     merged["unfinished"] = [cell for cell in merged["unfinished"] if cell.rsplit("__", 1)[0] not in done]
     return merged
 

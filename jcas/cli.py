@@ -33,6 +33,7 @@ RunFolder = Annotated[Path, typer.Argument(help="Run folder of `jcas train`.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
 _INTERRUPTED = 130
 NOISE_NAMES = "symmetric, asymmetric, pair_flip, matrix, ellipse, dilate_erode, markov, polygon, sfda"
+SET_WANTS = "--set wants NAME=VALUE"
 EXAMPLE = "\n\n[dim]Example:[/dim]\n\n"
 
 
@@ -88,13 +89,15 @@ def corrupt(
     workers: Annotated[int, typer.Option(min=1, help="Threads.")] = 2,
 ) -> None:
     """Lay label noise over a dataset; writes what was done and a contact sheet to look at."""
-    from jcas.benchmark.noisy_sets import parse_noise
+    from jcas.benchmark.noisy_sets import parse_noise, predicted_labels
+    from jcas.config import named_values
     from jcas.corrupt import corrupt as lay_noise
+    from jcas.data import open_dataset
     from jcas.noise import Noise
 
     if out.resolve().is_relative_to(data.resolve()):
         raise ValueError(f"--out {out} lies inside the dataset {data}")
-    values: dict[str, Any] = _pairs(parameters, "--set")
+    values = named_values(parameters or [], wanted=SET_WANTS)
     if ":" in noise:  # as `jcas benchmark` takes it
         spec = parse_noise(noise)
         twice = [f"--set {name}" for name in values if name in spec.parameters]
@@ -116,7 +119,7 @@ def corrupt(
             raise ValueError("--noise sfda needs --source RUN, the model whose predictions become the labels")
         if values:
             raise ValueError(f"--noise sfda has no parameters, drop --set {next(iter(values))}")
-        chosen = _sfda_labels(source, data)
+        chosen = predicted_labels(source, open_dataset(data))
         workers = 1
     elif source is not None:
         raise ValueError(f"--source belongs to --noise sfda, got --noise {noise}")
@@ -187,8 +190,7 @@ def train(
         str | None, typer.Option(help="Split of the Jac curve: none, val, test.", show_default="val")
     ] = None,
     validation: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Share to hold out where there are no val images.", show_default="0.125"),
+        float | None, typer.Option(help="Share to hold out where there are no val images.", show_default="0.125")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of every random choice.", show_default="0")] = None,
     workers: Annotated[int | None, typer.Option(min=0, help="Loader processes.", show_default="0")] = None,
@@ -214,8 +216,10 @@ def train(
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
     """Train a model on a dataset whose masks may be wrong, and evaluate it."""
+    import torch
+
     from jcas import engine
-    from jcas.config import make_config, read_values
+    from jcas.config import make_config, named_values, read_values
 
     if resume and (config or options):
         raise ValueError(f"--resume continues the run as it was started, drop {'--config' if config else '--set'}")
@@ -260,10 +264,15 @@ def train(
         stored = values.get("options", {})
         if not isinstance(stored, dict):
             raise ValueError(f"{config}: options must be a mapping, got {stored!r}")
-        values["options"] = {**stored, **_pairs(options, "--set")}
+        values["options"] = {**stored, **named_values(options, wanted=SET_WANTS)}
     if "data" not in values:
         raise ValueError("which dataset? give its folder, or `data:` in --config")
-    results = engine.train(make_config(values, source=str(config or "train")), out, resume=resume, progress=progress)
+    chosen = make_config(values, source=str(config or "train"))
+    try:
+        results = engine.train(chosen, out, resume=resume, progress=progress)
+    except torch.OutOfMemoryError as error:
+        advice = "the GPU has too little memory for this training; choose a smaller --batch-size, --size or --crop"
+        raise engine.TrainingError(advice) from error
     if results is not None:
         _warn_of_noisy_truth(results)
         _print_results([results])
@@ -305,15 +314,14 @@ def evaluate(
     from jcas.inference import distance_unit, score
     from jcas.run import device_named, read_run, write_json
 
+    if out is not None and out.is_dir():
+        raise ValueError(f"--out {out} is a folder; name a file for the JSON")
     trained = read_run(run)
     trained.method.to(device_named(device))
     dataset = open_dataset(data or Path(trained.config.data))
     if data is None:  # with the validation images of the training
         dataset = dataset.with_validation(trained.config.validation)
-    if dataset.labels.names != trained.labels.names:
-        raise ValueError(f"{dataset.root}: classes {dataset.labels.names}, but {run} knows {trained.labels.names}")
-    if dataset.channels != trained.channels:
-        raise ValueError(f"{dataset.root}: {dataset.channels} channels, but {run} was trained on {trained.channels}")
+    trained.expect_same_kind(dataset)
     if not dataset.split(split):
         raise ValueError(f"{dataset.root}: no {split} images")
     scores, _ = score(
@@ -410,6 +418,12 @@ def audit(
     """Find the wrong masks of a dataset, rank them and suggest repairs."""
     from jcas import audit as auditing
 
+    if dataset_out is not None:
+        if dataset_out.resolve() == out.resolve():
+            raise ValueError(f"--dataset-out {dataset_out} is the folder of the audit")
+        auditing.check_dataset_request(dataset_out, use)
+    elif use != "repaired":
+        raise ValueError(f"--use {use} belongs to --dataset-out")
     finished = (out / "audit.json").is_file() and dataset_out is not None
     if finished:  # only the dataset is asked for
         about = auditing.read_audit(out)
@@ -520,7 +534,10 @@ def benchmark(
     from jcas.benchmark import check_runner, exclusive, plan, read_grid, run_grid, write_tables
     from jcas.config import read_values
 
-    check_runner(runner, address)
+    check_runner(runner, address, jobs)
+    names = [name.strip() for text in methods or [] for name in text.split(",") if name.strip()]
+    if methods and not names:
+        raise ValueError("--methods names no method; leave it out to train all of them")
     flags = {
         "encoder": encoder,
         "epochs": epochs,
@@ -533,18 +550,23 @@ def benchmark(
         "device": device,
     }
     given = {key: value for key, value in flags.items() if value is not None}
+    asked = {"--noise": noise, "--methods": methods, "--config": config, "--seeds": seeds > 1}
+    of_new_cells = [flag for flag, value in asked.items() if value] + [f"--{key.replace('_', '-')}" for key in given]
     if tables:
-        if data:
-            raise ValueError(f"--tables only draws what is in --out, drop {data[0]}")
+        ways = {"--jobs": jobs > 1, "--runner": runner != "local"}
+        useless = [*map(str, data or []), *of_new_cells, *(flag for flag, value in ways.items() if value)]
+        if useless:
+            raise ValueError(f"--tables only draws what is in --out, drop {useless[0]}")
         _say(f"written: {', '.join(path.name for path in write_tables(read_grid(out)))}")
         return
+    if not data:
+        if of_new_cells:
+            raise ValueError("which datasets? give their folders, or only --out to continue a benchmark")
+        read_grid(out)  # a folder without one is left as it is, without a lock
     with exclusive(out):
         if data:
-            names = [name.strip() for text in methods or [] for name in text.split(",") if name.strip()]
             settings = {**(read_values(config) if config else {}), **given}
             grid = plan(out, data, noises=noise or [], methods=names, seeds=seeds, settings=settings, progress=progress)
-        elif noise or methods or config or given or seeds > 1:
-            raise ValueError("which datasets? give their folders, or only --out to continue a benchmark")
         else:
             grid = read_grid(out)
         failed = run_grid(grid, runner=runner, jobs=jobs, address=address, progress=progress)
@@ -613,20 +635,6 @@ def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def _pairs(items: list[str] | None, flag: str) -> dict[str, Any]:
-    """NAME=VALUE flags; values are JSON where they parse as such (numbers, true, lists), else text."""
-    values: dict[str, Any] = {}
-    for item in items or []:
-        name, separator, text = item.partition("=")
-        if not separator or not name:
-            raise ValueError(f"{flag} wants NAME=VALUE, got {item!r}")
-        try:
-            values[name] = json.loads(text)
-        except json.JSONDecodeError:
-            values[name] = text
-    return values
-
-
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -638,18 +646,6 @@ def _read_json(path: Path) -> Any:
 
 def _nothing_to_resume(out: Path) -> dict[str, Any]:
     raise ValueError(f"{out}: nothing to resume (no config.yaml)")
-
-
-def _sfda_labels(source: Path, data: Path) -> Any:
-    """The noise whose labels are the predictions of a trained run."""
-    from jcas.data import open_dataset
-    from jcas.noise import NOISES
-    from jcas.predict import mask_predictor
-    from jcas.run import read_run
-
-    trained = read_run(source)
-    predictor = mask_predictor(trained, open_dataset(data))
-    return NOISES["sfda"](num_classes=trained.labels.num_classes, predictor=predictor, source=str(source))  # type: ignore[call-arg]
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,6 +109,24 @@ def make_config(values: Mapping[str, Any], *, source: str = "config") -> Config:
         if first["type"] == "missing":
             raise ValueError(f"{source}: {where} is missing") from None
         raise ValueError(f"{source}: {where}: {first['msg']} (got {first['input']!r})") from None
+
+
+def named_values(items: Iterable[str], *, wanted: str) -> dict[str, Any]:
+    """NAME=VALUE words of a command line; values are JSON where they parse as such (numbers, true, lists), else text.
+
+    >>> named_values(["rate=0.5", "name=a=b"], wanted="--set wants NAME=VALUE")
+    {'rate': 0.5, 'name': 'a=b'}
+    """
+    values: dict[str, Any] = {}
+    for item in items:
+        name, separator, text = item.strip().partition("=")
+        if not separator or not name:
+            raise ValueError(f"{wanted}, got {item!r}")
+        try:
+            values[name] = json.loads(text)
+        except json.JSONDecodeError:
+            values[name] = text
+    return values
 
 
 def read_values(path: Path) -> dict[str, Any]:

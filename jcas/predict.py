@@ -74,10 +74,7 @@ def find_images(sources: Sequence[Path]) -> list[Path]:
 
 def mask_predictor(run: Run, dataset: Dataset) -> Callable[[Tensor], NDArray[np.uint8]]:
     """A trained run as a function from an image to class ids, for a dataset of the same classes and channels."""
-    if dataset.labels.names != run.labels.names:
-        raise ValueError(f"{dataset.root}: classes {dataset.labels.names}, but {run.path} knows {run.labels.names}")
-    if dataset.channels != run.channels:
-        raise ValueError(f"{dataset.root}: {dataset.channels} channels, but {run.path} was trained on {run.channels}")
+    run.expect_same_kind(dataset)
 
     def predict(image: Tensor) -> NDArray[np.uint8]:
         return predict_one(run.method, image, run.config).argmax(0).numpy().astype(np.uint8)

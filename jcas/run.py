@@ -47,6 +47,17 @@ class Run:
     method: Method
     intensity: tuple[float, float] | None = None  # stored values that become 0 and 1, where the dataset fixes them
 
+    def expect_same_kind(self, dataset: Dataset) -> None:
+        """Refuse a dataset of other classes or channels: the model would answer, but not what was asked."""
+        if dataset.labels.names != self.labels.names:
+            raise ValueError(
+                f"{dataset.root}: classes {dataset.labels.names}, but {self.path} knows {self.labels.names}"
+            )
+        if dataset.channels != self.channels:
+            raise ValueError(
+                f"{dataset.root}: {dataset.channels} channels, but {self.path} was trained on {self.channels}"
+            )
+
 
 def build_method(config: Config, *, num_classes: int, channels: int) -> Method:
     """The method that a resolved config asks for, untrained."""

@@ -17,6 +17,8 @@ from jcas.cli import app, main
 from jcas.config import Config
 from jcas.data import read_mask
 from jcas.data.synthetic import write_dataset
+from jcas.methods import METHODS
+from jcas.methods.baseline import Baseline
 from jcas.noise import NOISES
 
 
@@ -224,6 +226,8 @@ def test_true_matrices_of_pixels_and_pairs_are_kept(truth, tmp_path, capsys):
         (("--size", 0, 0), "size"),
         (("--crop", 0, 0), "crop"),
         (("--labels", "clean"), "clean"),
+        (("--validation", 1), "validation: Input should be less than 1"),
+        (("--validation", -0.5), "validation: Input should be greater than or equal to 0"),
     ],
 )
 def test_settings_that_cannot_work_leave_no_folder(truth, tmp_path, capsys, flags, word):
@@ -236,6 +240,16 @@ def test_a_device_that_is_not_there(truth, run, tmp_path, capsys):
     expect_one_line(train_on(truth, tmp_path / "run", capsys, "--device", "gpu"), "gpu")
     assert not (tmp_path / "run").exists()
     expect_one_line(jcas("evaluate", run, "--device", "gpu", capsys=capsys), "gpu")
+
+
+def test_too_little_memory_is_one_line_that_says_what_to_make_smaller(truth, tmp_path, capsys, monkeypatch):
+    class Hungry(Baseline):
+        def forward(self, batch):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB.\nGPU 0 has ...")
+
+    monkeypatch.setitem(METHODS, "hungry", Hungry)
+    result = train_on(truth, tmp_path / "run", capsys, "--method", "hungry", "--no-progress")
+    expect_one_line(result, "memory", "--batch-size", "--size", "--crop")
 
 
 @pytest.mark.parametrize("option", ["warmup=abc", "warmup=1.5", "intra=maybe", "volume_weight=x", "volume_weight=NaN"])
@@ -363,6 +377,21 @@ def test_surface_scores_of_volumes_are_in_millimetres_within_the_slice(tmp_path,
     assert found["fine"]["assd"]["mean"] > 0, "a perfect prediction would show nothing"
     assert found["coarse"]["assd"]["mean"] == pytest.approx(2 * found["fine"]["assd"]["mean"])
     assert found["coarse"]["jac"] == found["fine"]["jac"]
+
+
+def test_places_to_write_are_looked_at_before_the_work(run, truth, tmp_path, capsys):
+    out = tmp_path / "audit"
+    wrong = (
+        (("--dataset-out", tmp_path / "new", "--use", "foo"), "use must be repaired or weighted, got 'foo'"),
+        (("--dataset-out", truth), "not an empty folder"),
+        (("--dataset-out", out), "is the folder of the audit"),
+        (("--use", "weighted"), "--use weighted belongs to --dataset-out"),
+    )
+    for flags, message in wrong:
+        expect_one_line(jcas("audit", run, "--out", out, *flags, capsys=capsys), message)
+    result = jcas("evaluate", run, "--out", tmp_path, capsys=capsys)
+    expect_one_line(result, f"--out {tmp_path} is a folder")
+    assert not result[1] and not list(tmp_path.iterdir())
 
 
 def test_class_that_never_occurs_is_told_once_and_ignored_labels_are_refused(broken, tmp_path, capsys):
@@ -496,9 +525,24 @@ def test_bad_noise_is_one_line_and_writes_nothing(truth, tmp_path, capsys, flags
     assert list(tmp_path.iterdir()) == []
 
 
-def test_evaluate_refuses_other_classes(run, broken, capsys):
+def test_every_command_refuses_data_of_another_kind_with_the_same_line(run, broken, tmp_path, capsys):
+    out = tmp_path / "out"
+    uses = (
+        ("evaluate", run, "--data", broken),
+        ("audit", run, "--data", broken, "--out", out),
+        ("corrupt", broken, "--noise", f"sfda:{run}", "--out", out),
+    )
+
+    def refused(*words: str) -> None:
+        lines = [jcas(*arguments, capsys=capsys) for arguments in uses]
+        expect_one_line(lines[0], *words)
+        assert lines[1:] == lines[:1] * 2 and not out.exists()
+
+    for path in (broken / "images").iterdir():
+        Image.fromarray(np.zeros((40, 48), np.uint8)).save(path)
+    refused("1 channels", f"{run} was trained on 3")
     (broken / "dataset.yaml").write_text("classes: [background, a, b, c]\n")
-    expect_one_line(jcas("evaluate", run, "--data", broken, capsys=capsys), "classes", "shaft")
+    refused("'a', 'b', 'c'", f"{run} knows", "shaft")
 
 
 def test_version_is_printed(capsys):

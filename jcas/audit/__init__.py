@@ -1,7 +1,7 @@
 """Find, rank and repair wrong labels: find -> score -> repair."""
 
-from jcas.audit.loop import read_audit, write_dataset
+from jcas.audit.loop import check_dataset_request, read_audit, write_dataset
 from jcas.audit.posterior import Judgement, judge
 from jcas.audit.streaming import audit
 
-__all__ = ["Judgement", "audit", "judge", "read_audit", "write_dataset"]
+__all__ = ["Judgement", "audit", "check_dataset_request", "judge", "read_audit", "write_dataset"]

@@ -14,6 +14,14 @@ from jcas.data import Record, open_dataset
 from jcas.data.derived import write_derived
 
 
+def check_dataset_request(out: Path, use: str) -> None:
+    """Raise what `write_dataset` would raise of its arguments, before an audit of hours."""
+    if use not in ("repaired", "weighted"):
+        raise ValueError(f"use must be repaired or weighted, got {use!r}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out}: exists and is not an empty folder")
+
+
 def write_dataset(audit_dir: Path, out: Path, *, use: Literal["repaired", "weighted"] = "repaired") -> Path:
     """Write a dataset folder that `jcas train` reads: the audited dataset with repaired masks, or with weights.
 
@@ -24,8 +32,7 @@ def write_dataset(audit_dir: Path, out: Path, *, use: Literal["repaired", "weigh
         use: ``repaired`` replaces labels; ``weighted`` keeps all labels and stores how far to trust each pixel.
     """
     about = read_audit(audit_dir)
-    if use not in ("repaired", "weighted"):
-        raise ValueError(f"use must be repaired or weighted, got {use!r}")
+    check_dataset_request(out, use)
     dataset = open_dataset(about["data"])
     lines = (audit_dir / "images.jsonl").read_text(encoding="utf-8").splitlines()
     judged = {row["id"]: row["given_sha256"] for row in map(json.loads, lines)}

@@ -87,7 +87,7 @@ def audit(
         raise ValueError(f"splits must be some of {', '.join(SPLITS)}, got {', '.join(splits) or 'none'}")
     trained = read_run(run)
     dataset = open_dataset(data or Path(trained.config.data))
-    _expect_same_kind(trained, dataset)
+    trained.expect_same_kind(dataset)
     records = [r for r in dataset.records if r.split in splits and r.noisy is not None]
     if not records:
         raise ValueError(f"{dataset.root}: no labelled image in the splits {', '.join(splits)}")
@@ -295,13 +295,6 @@ def _write_volume(out: Path, source: Path, slices: Sequence[Record]) -> None:
     ordered = sorted(slices, key=lambda record: record.slice_index or 0)
     volume = np.stack([read_layer(out, "repaired", record.id) for record in ordered], axis=-1)
     files.write_mask(folder / f"{files.stem(source)}{file_suffix(source)}", volume, like=source)
-
-
-def _expect_same_kind(run: Run, dataset: Dataset) -> None:
-    if dataset.labels.names != run.labels.names:
-        raise ValueError(f"{dataset.root}: classes {dataset.labels.names}, but {run.path} knows {run.labels.names}")
-    if dataset.channels != run.channels:
-        raise ValueError(f"{dataset.root}: {dataset.channels} channels, but {run.path} was trained on {run.channels}")
 
 
 def _expect_same_masks(dataset: Dataset, records: Sequence[Record], judged: Mapping[str, str]) -> None:

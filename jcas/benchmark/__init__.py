@@ -24,19 +24,23 @@ __all__ = ["UPPER_BOUND", "Cell", "Grid", "check_runner", "exclusive", "plan", "
 RUNNERS = ("local", "ray", "inline")
 
 
-def check_runner(runner: str, address: str = "") -> None:
-    """Refuse a runner that does not exist, and an address for one that has none."""
+def check_runner(runner: str, address: str = "", jobs: int = 1) -> None:
+    """Refuse a runner that does not exist, an address for one that has none, and jobs where they decide nothing."""
     if runner not in RUNNERS:
         raise ValueError(f"unknown runner {runner!r}, choose one of {', '.join(RUNNERS)}")
     if address and runner != "ray":
         raise ValueError(f"--address {address} belongs to --runner ray, got --runner {runner}")
+    if jobs > 1 and runner == "inline":
+        raise ValueError(f"--jobs {jobs} belongs to --runner local or ray; inline trains one cell after another")
+    if jobs > 1 and address:
+        raise ValueError(f"--jobs {jobs}: the cluster at --address {address} decides how many cells run at a time")
 
 
 def run_grid(
     grid: Grid, *, runner: str = "local", jobs: int = 1, address: str = "", progress: bool = True
 ) -> list[Cell]:
     """Bring every unfinished cell to its end and return those that failed."""
-    check_runner(runner, address)
+    check_runner(runner, address, jobs)
     cells = [cell for cell in grid.cells if not grid.is_finished(cell)]
     for cell in cells:  # an old reason must not pass for a new one
         (grid.folder(cell) / "error.txt").unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from jcas.benchmark.noisy_sets import (
     NoiseSpec,
     NoisySet,
     check_noise,
-    file_safe,
     parse_noise,
     prepare,
     prepare_clean,
+    set_name,
 )
 from jcas.config import Config, make_config
 from jcas.data import Dataset, open_dataset
@@ -38,6 +38,9 @@ OF_A_CELL = ("data", "method", "options", "labels", "seed")
 FREE = ("workers", "cache", "threads", "device")
 """Shared settings that may change when a grid continues on another machine."""
 
+DECIDED_BY_THE_NETWORK = ("pretrained", "encoder_learning_rate")
+"""Shared settings whose None is a rule that a method with a network of its own answers otherwise than the others."""
+
 _DEFAULTS = {"threads": 1, "watch": "test"}
 _GRID_FILE = "grid.json"
 
@@ -52,6 +55,11 @@ class Cell:
     method: str
     seed: int
 
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What the cell is; its name may stem from an older version."""
+        return self.dataset, self.noise, self.method, self.seed
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -61,6 +69,7 @@ class Grid:
     settings: Mapping[str, Any]
     sets: tuple[NoisySet, ...] = ()
     cells: tuple[Cell, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)  # DECIDED_BY_THE_NETWORK before any rule; older grids: none
 
     def folder(self, cell: Cell) -> Path:
         """The run folder of a cell."""
@@ -75,7 +84,7 @@ class Grid:
         return self.out / noisy_set.folder  # an absolute folder stays as it is
 
     def config(self, cell: Cell) -> Config:
-        """The training run of a cell: shared settings, its data, its method with the method's own defaults."""
+        """The training run of a cell, as `jcas train` starts it: shared settings, its data, its method's defaults."""
         upper = cell.method == UPPER_BOUND
         own = {
             "data": str(self.data(self.noisy_set(cell))),
@@ -83,7 +92,11 @@ class Grid:
             "labels": "clean" if upper else "noisy",
             "seed": cell.seed,
         }
-        return make_config({**self.settings, **own}, source=str(self.out / _GRID_FILE))
+        source = str(self.out / _GRID_FILE)
+        config = make_config({**self.settings, **own}, source=source)
+        if config.resolved().encoder != config.encoder:  # a network of its own: what the others resolved is not for it
+            config = make_config({**self.settings, **self.given, **own}, source=source)
+        return config
 
     def is_finished(self, cell: Cell) -> bool:
         """Whether the cell needs no more work."""
@@ -98,6 +111,7 @@ class Grid:
         """Write ``grid.json``."""
         content = {
             "settings": dict(self.settings),
+            "given": dict(self.given),
             "sets": [found.to_json() for found in self.sets],
             "cells": [asdict(cell) for cell in self.cells],
         }
@@ -114,7 +128,7 @@ def read_grid(out: Path) -> Grid:
         content = json.loads(path.read_text(encoding="utf-8"))
         sets = tuple(NoisySet(**found) for found in content["sets"])
         cells = tuple(Cell(**found) for found in content["cells"])
-        return Grid(out, content["settings"], sets, cells)
+        return Grid(out, content["settings"], sets, cells, content.get("given", {}))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: damaged ({error})") from None
 
@@ -147,13 +161,14 @@ def plan(
     for method in methods:
         if method != UPPER_BOUND:
             method_class(method)
-    first_seed, shared = _shared(settings or {})
+    first_seed, shared, given = _shared(settings or {})
     datasets = _open(data)
     specs = _distinct([parse_noise(text) for text in noises])
     for dataset in datasets:
         for spec in specs:
             check_noise(spec, dataset)
-    grid = _earlier(out, shared)
+    grid = _earlier(out, shared, given)
+    _expect_same_sources(grid, datasets, specs)
     added = []
     for dataset in datasets:
         if UPPER_BOUND in methods:
@@ -167,8 +182,9 @@ def plan(
         for method in ([UPPER_BOUND] if found.noise == CLEAN else [m for m in methods if m != UPPER_BOUND])
     ]
     sets = {(found.dataset, found.noise): found for found in (*grid.sets, *added)}
-    named = {cell.name: cell for cell in (*grid.cells, *cells)}
-    grid = replace(grid, sets=tuple(sets.values()), cells=tuple(named.values()))
+    planned = {cell.key for cell in grid.cells}
+    new = [cell for cell in cells if cell.key not in planned]
+    grid = replace(grid, sets=tuple(sets.values()), cells=(*grid.cells, *new))
     grid.write()
     return grid
 
@@ -189,30 +205,32 @@ def exclusive(out: Path) -> Iterator[None]:
 
 
 def _cell(noisy_set: NoisySet, method: str, seed: int) -> Cell:
-    name = "__".join((file_safe(noisy_set.dataset), file_safe(noisy_set.noise), method, f"s{seed}"))
+    name = "__".join((set_name(noisy_set.dataset, noisy_set.noise), method, f"s{seed}"))
     return Cell(name, noisy_set.dataset, noisy_set.noise, method, seed)
 
 
-def _shared(settings: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """The first seed, and the settings of every cell with all rules resolved once, for all machines of the grid."""
+def _shared(settings: Mapping[str, Any]) -> tuple[int, dict[str, Any], dict[str, Any]]:
+    """The first seed, the settings of every cell with all rules resolved once for all machines, and `Grid.given`."""
     for key in ("data", "method", "options", "labels"):
         if key in settings:
             raise ValueError(f"{key}: a cell of the grid decides it, leave it out of the shared settings")
-    config = make_config({**_DEFAULTS, **settings, "data": ".", "method": "baseline"}, source="benchmark").resolved()
+    config = make_config({**_DEFAULTS, **settings, "data": ".", "method": "baseline"}, source="benchmark")
     if config.devices * config.nodes > 1:
         raise ValueError(f"a cell trains in one process, got devices={config.devices}, nodes={config.nodes}")
-    return config.seed, config.model_dump(mode="json", exclude=set(OF_A_CELL))
+    shared = config.resolved().model_dump(mode="json", exclude=set(OF_A_CELL))
+    return config.seed, shared, config.model_dump(mode="json", include=set(DECIDED_BY_THE_NETWORK))
 
 
-def _earlier(out: Path, shared: dict[str, Any]) -> Grid:
+def _earlier(out: Path, shared: dict[str, Any], given: dict[str, Any]) -> Grid:
     if not (out / _GRID_FILE).is_file():
         if out.exists() and any(path.name != ".lock" for path in out.iterdir()):
             raise ValueError(f"{out}: exists, is not empty and holds no benchmark; choose another --out")
-        return Grid(out, shared)
+        return Grid(out, shared, given=given)
     grid = read_grid(out)
-    for key, value in shared.items():
-        # A grid may be older than a setting; its cells then run with the default.
-        theirs = grid.settings.get(key, Config.model_fields[key].default)
+    # A grid may be older than a setting; its cells then run with the default.
+    pairs = [(key, grid.settings.get(key, Config.model_fields[key].default), value) for key, value in shared.items()]
+    pairs += [(key, theirs, given[key]) for key, theirs in grid.given.items()]
+    for key, theirs, value in pairs:
         if key not in FREE and theirs != value:
             raise ValueError(
                 f"{out}: its cells have {key}={theirs!r}, got {value!r}; "
@@ -239,9 +257,33 @@ def _open(data: Sequence[Path]) -> list[Dataset]:
 def _distinct(specs: Sequence[NoiseSpec]) -> list[NoiseSpec]:
     if not specs:
         raise ValueError("which noise? give --noise NAME, or --noise none for the labels as they are")
-    by_name: dict[str, NoiseSpec] = {}
+    by_label: dict[str, NoiseSpec] = {}
     for spec in specs:
-        other = by_name.setdefault(file_safe(spec.label), spec)
-        if other != spec:
-            raise ValueError(f"two noises would both be called {spec.label!r}: {other} and {spec}")
-    return list(by_name.values())
+        other = by_label.setdefault(spec.label, spec)
+        if spec.source and other.source and other.source.resolve() != spec.source.resolve():
+            raise ValueError(f"{other.source} and {spec.source} would both be called {spec.label!r}; rename one run")
+    return list(by_label.values())
+
+
+def _expect_same_sources(grid: Grid, datasets: Sequence[Dataset], specs: Sequence[NoiseSpec]) -> None:
+    """Numbers under one name must come from one dataset, and those under one sfda label from one model."""
+    models = {spec.label: spec.source for spec in specs if spec.source is not None}
+    for dataset in datasets:
+        for found in grid.sets:
+            if found.dataset != dataset.name:
+                continue
+            if _is_elsewhere(found.root, dataset.root):
+                raise ValueError(
+                    f"{grid.out}: its {dataset.name!r} is {found.root}, got {dataset.root}; "
+                    "give this one another name in its dataset.yaml, or choose another --out"
+                )
+            if found.noise in models and _is_elsewhere(found.run, models[found.noise]):
+                raise ValueError(
+                    f"{grid.out}: its {found.noise!r} is {found.run}, got {models[found.noise]}; "
+                    "rename this run, or choose another --out"
+                )
+
+
+def _is_elsewhere(stored: str | None, given: Path) -> bool:
+    """Whether a folder is surely another than the stored one, which may be unknown, or have moved."""
+    return stored is not None and Path(stored).exists() and not given.samefile(stored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -12,9 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from jcas.config import named_values
 from jcas.corrupt import corrupt, count, measure
 from jcas.data import Dataset
-from jcas.noise import NOISES, Noise, make_noise
+from jcas.noise import NOISES, SFDA, Noise, make_noise
 from jcas.noise.base import Mask
 from jcas.predict import mask_predictor
 from jcas.run import read_run
@@ -61,6 +63,8 @@ class NoisySet:
     parameters: dict[str, Any]
     class_noise_rate: float | None = None
     affinity_noise_rate: float | None = None
+    root: str | None = None  # folder of the dataset itself; grids of older versions do not know it
+    run: str | None = None  # folder of sfda's model
 
     def to_json(self) -> dict[str, Any]:
         """As ``grid.json`` stores it."""
@@ -90,15 +94,8 @@ def parse_noise(text: str) -> NoiseSpec:
     if name != AS_THEY_ARE and name not in NOISES:
         known = ", ".join([AS_THEY_ARE, *(key for key in NOISES if key != "sfda"), "sfda:RUN"])
         raise ValueError(f"--noise {text}: unknown noise {name!r} (known: {known})")
-    parameters: dict[str, Any] = {}
-    for item in _NEXT_PARAMETER.split(rest) if rest else []:
-        key, separator, value = item.strip().partition("=")
-        if not separator or not key:
-            raise ValueError(f"--noise {text}: expected key=value after the colon, got {item!r}")
-        try:
-            parameters[key] = json.loads(value)
-        except json.JSONDecodeError:
-            parameters[key] = value
+    items = _NEXT_PARAMETER.split(rest) if rest else []
+    parameters = named_values(items, wanted=f"--noise {text}: expected key=value after the colon")
     if name == AS_THEY_ARE and parameters:
         raise ValueError(f"--noise {text}: none has no parameters")
     return NoiseSpec(name, parameters)
@@ -107,9 +104,15 @@ def parse_noise(text: str) -> NoiseSpec:
 def check_noise(spec: NoiseSpec, dataset: Dataset) -> None:
     """Raise what `prepare` would raise, before the first file is written."""
     if spec.source is not None:
-        mask_predictor(read_run(spec.source), dataset)
+        predicted_labels(spec.source, dataset)
     elif spec.name != AS_THEY_ARE:
         make_noise(spec.name, num_classes=dataset.labels.num_classes, parameters=spec.parameters)
+
+
+def predicted_labels(source: Path, dataset: Dataset) -> Noise:
+    """The noise whose labels are what the run in ``source`` predicts (sfda)."""
+    run = read_run(source)
+    return SFDA(num_classes=run.labels.num_classes, predictor=mask_predictor(run, dataset), source=str(source))
 
 
 def prepare(dataset: Dataset, spec: NoiseSpec, out: Path, *, progress: bool = True) -> NoisySet:
@@ -118,15 +121,11 @@ def prepare(dataset: Dataset, spec: NoiseSpec, out: Path, *, progress: bool = Tr
     All splits get noise, the test split for the pictures only: scores are taken against ``clean/``.
     """
     if spec.name == AS_THEY_ARE:
-        return NoisySet(
-            dataset.name, spec.label, str(dataset.root.resolve()), AS_THEY_ARE, {}, **_rates_as_they_are(dataset)
-        )
+        root = str(dataset.root.resolve())
+        return NoisySet(dataset.name, spec.label, root, AS_THEY_ARE, {}, **_rates_as_they_are(dataset), root=root)
     noise: Noise | str = spec.name
     if spec.source is not None:
-        run = read_run(spec.source)
-        noise = NOISES["sfda"](  # type: ignore[call-arg]
-            num_classes=run.labels.num_classes, predictor=mask_predictor(run, dataset), source=str(spec.source)
-        )
+        noise = predicted_labels(spec.source, dataset)
     return _noisy_copy(dataset, noise, spec.parameters, spec.label, out, progress=progress)
 
 
@@ -137,19 +136,19 @@ def prepare_clean(dataset: Dataset, out: Path, *, progress: bool = True) -> Nois
     return _noisy_copy(dataset, Clean(num_classes=dataset.labels.num_classes), {}, CLEAN, out, progress=progress)
 
 
-def file_safe(text: str) -> str:
-    """Text as part of a file name.
+def set_name(dataset: str, noise: str) -> str:
+    """A dataset and the label of a noise as one file name, which no other two share.
 
-    >>> file_safe("symmetric:rate=0.5")
-    'symmetric-rate=0.5'
+    >>> set_name("acdc", "symmetric:rate=0.5"), set_name("my data", "none")
+    ('acdc__symmetric-rate=0.5', 'my-data-b2167b0a__none')
     """
-    return re.sub(r"[^A-Za-z0-9.=_+-]+", "-", text).strip("-.") or "unnamed"
+    return f"{_file_safe(dataset)}__{_file_safe(noise.replace(':', '-', 1))}"
 
 
 def _noisy_copy(
     dataset: Dataset, noise: Noise | str, parameters: Mapping[str, Any], label: str, out: Path, *, progress: bool
 ) -> NoisySet:
-    folder = out / "data" / f"{file_safe(dataset.name)}__{file_safe(label)}"
+    folder = out / "data" / set_name(dataset.name, label)
     if not (folder / "noise.json").is_file():
         corrupt(
             dataset.root,
@@ -170,10 +169,18 @@ def _noisy_copy(
         about["parameters"],
         about["class_noise_rate"],
         about["affinity_noise_rate"],
+        root=str(dataset.root.resolve()),
+        run=str(Path(noise.source).resolve()) if isinstance(noise, SFDA) else None,
     )
 
 
-def _rates_as_they_are(dataset: Dataset) -> dict[str, float]:
+def _file_safe(text: str) -> str:
+    """Text as part of a file name, with a hash if anything had to go: two names must not become one."""
+    safe = re.sub(r"[^A-Za-z0-9.=_+-]+|__+", "-", text).strip("-.") or "unnamed"
+    return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _rates_as_they_are(dataset: Dataset) -> dict[str, Any]:
     """Noise rates of training labels that come with true ones."""
     if not any(record.clean for record in dataset.split("train")):
         return {}

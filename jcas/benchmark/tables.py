@@ -102,10 +102,14 @@ def _noise_table(dataset: Mapping[str, Any], group: Mapping[str, Any]) -> list[s
     entries = [dataset["upper_bound"]] if dataset["upper_bound"] else []
     for entry in [*entries, *group["methods"]]:
         scores = [_marked(entry[metric][name]) for name, metric in columns]
-        of_processor = "–" if entry["cpu_seconds"] is None else f"{entry['cpu_seconds']:.0f} s"
-        cost = [str(len(entry["seeds"])), readable(entry["seconds"]), of_processor, f"{entry['peak_memory_mb']:.0f}"]
+        measured = [_measured(entry["cpu_seconds"], " s"), _measured(entry["peak_memory_mb"])]
+        cost = [str(len(entry["seeds"])), readable(entry["seconds"]), *measured]
         lines.append(_line([method_name(entry["method"]), *scores, number(entry["gap_recovered"]), *cost]))
     return lines
+
+
+def _measured(value: float | None, unit: str = "") -> str:
+    return "–" if value is None else f"{value:.0f}{unit}"
 
 
 def _notes(dataset: Mapping[str, Any]) -> list[str]:
@@ -113,7 +117,7 @@ def _notes(dataset: Mapping[str, Any]) -> list[str]:
         f"{dataset['split'].capitalize()} split, percent, mean ± standard deviation over seeds; **best** and "
         "<u>second</u> of each column (without the upper bound, which trains on true labels). Gap recovered: "
         "(Jac − baseline) / (upper bound − baseline). Time of training, processor time (which other work on the "
-        "machine lengthens less; – if not measured) and peak memory are those of one cell.",
+        "machine lengthens less) and peak memory are those of one cell; – if not measured.",
     ]
     if _has_paper(dataset):
         lines += ["", "In brackets: Table 1 of the paper, whose epoch was the best on the test split; ours never is."]
@@ -178,7 +182,7 @@ def _latex_table(dataset: Mapping[str, Any]) -> str:
 
 def _latex_row(first: str, dataset: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
     scores = [_latex_number(entry[metric][name]) for name, metric in _columns(dataset)]
-    cost = [f"{entry['seconds']:.0f}", f"{entry['peak_memory_mb']:.0f}"]
+    cost = [f"{entry['seconds']:.0f}", _measured(entry["peak_memory_mb"]).replace("–", "--")]
     cells = [first, _tex(method_name(entry["method"])), *scores, _latex_number(entry["gap_recovered"]), *cost]
     return " & ".join(cells) + r" \\"
 

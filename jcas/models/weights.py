@@ -18,7 +18,14 @@ def read_weights(source: str | Path) -> dict[str, Tensor]:
     ``model`` is unwrapped, and wrapper prefixes of its keys are removed.
     """
     if str(source).startswith("https://"):
-        state = torch.hub.load_state_dict_from_url(str(source), map_location="cpu", weights_only=True, check_hash=True)
+        address = str(source)
+        try:
+            state = torch.hub.load_state_dict_from_url(address, map_location="cpu", weights_only=True, check_hash=True)
+        except Exception as error:  # no network, a proxy, half a file
+            reason = _first_line(error).strip("<>")
+            raise ValueError(
+                f"cannot fetch pretrained weights from {address} ({reason}); give a file with --pretrained FILE"
+            ) from error
     else:
         path = Path(source)
         if not path.is_file():

@@ -13,6 +13,7 @@ from jcas.benchmark import exclusive, plan, read_grid, run_grid, write_tables
 from jcas.benchmark.grid import OF_A_CELL
 from jcas.benchmark.noisy_sets import parse_noise
 from jcas.cli import main
+from jcas.config import make_config
 from jcas.data import open_dataset
 from jcas.data.synthetic import write_dataset
 from jcas.methods import METHODS
@@ -63,6 +64,37 @@ def test_cells_share_all_but_data_method_labels_and_seed(finished):
     assert configs[0]["watch"] == "test" and configs[0]["threads"] == 1
 
 
+@pytest.mark.parametrize("flags", [{}, {"encoder_learning_rate": 0.001}, {"pretrained": False}, {"pretrained": True}])
+@pytest.mark.parametrize("encoder", ["lite0", "tiny", "ocrnet:lite0"])
+def test_a_cell_trains_as_the_command_train_would(truth, tmp_path, monkeypatch, encoder, flags):
+    monkeypatch.setattr("jcas.config._lite0_weights_installed", lambda: True)
+    settings, methods = {**SETTINGS, **flags, "encoder": encoder}, ["baseline", "jcas", "raunet", "lwanet", "css"]
+    plan(tmp_path / "out", [truth], noises=["none"], methods=methods, settings=settings, progress=False)
+    grid = read_grid(tmp_path / "out")
+    for cell in grid.cells:
+        alone = {**settings, "data": str(truth), "method": cell.method, "threads": 1, "watch": "test"}
+        assert grid.config(cell).resolved() == make_config(alone).resolved(), cell.method
+
+
+def test_networks_of_an_older_grid_go_on_as_they_were_trained(truth, tmp_path, monkeypatch):
+    monkeypatch.setattr("jcas.config._lite0_weights_installed", lambda: True)
+    out, settings = tmp_path / "out", {**SETTINGS, "encoder": "lite0"}
+    plan(out, [truth], noises=["none"], methods=["raunet"], settings=settings, progress=False)
+    content = json.loads((out / "grid.json").read_text())
+    del content["given"]
+    (out / "grid.json").write_text(json.dumps(content))
+    grid = plan(out, [truth], noises=["none"], methods=["raunet"], seeds=2, settings=settings, progress=False)
+    assert [grid.config(cell).pretrained for cell in grid.cells] == [True, True]
+
+
+def test_an_extension_must_give_the_networks_the_same_flags(truth, tmp_path):
+    arguments = {"noises": ["none"], "methods": ["raunet"], "progress": False}
+    plan(tmp_path / "out", [truth], settings=SETTINGS, **arguments)
+    rate = {"encoder_learning_rate": 0.002}  # what the rule gives to the others
+    with pytest.raises(ValueError, match=r"its cells have encoder_learning_rate=None, got 0\.002"):
+        plan(tmp_path / "out", [truth], settings={**SETTINGS, **rate}, **arguments)
+
+
 def test_a_noise_is_made_once_and_only_the_upper_bound_trains_on_truth(finished, truth):
     grid = read_grid(finished)
     folders = {(cell.method, cell.noise, grid.config(cell).data) for cell in grid.cells}
@@ -100,6 +132,70 @@ def test_labels_of_a_source_model_are_a_noise_of_the_grid(finished, truth, tmp_p
     grid = plan(tmp_path / "sfda", [truth], noises=[f"sfda:{source}"], methods=["baseline"], progress=False)
     assert grid.sets[0].kind == "sfda" and grid.cells[0].noise == f"sfda:{source.name}"
     assert 0 < grid.sets[0].class_noise_rate < 1
+
+
+# --- whose numbers stand under a name ---------------------------------------------------------------------------------
+
+
+def named_copy(truth: Path, folder: Path, name: str) -> Path:
+    """The dataset once more, in another folder and under another name."""
+    text = (Path(shutil.copytree(truth, folder)) / "dataset.yaml").read_text()
+    (folder / "dataset.yaml").write_text(text.replace("synthetic-source", name))
+    return folder
+
+
+@pytest.mark.parametrize("names", [("肝脏", "心脏"), ("my data", "my-data"), ("a:b", "a-b")])
+def test_names_alike_in_file_names_share_nothing(truth, tmp_path, names):
+    data = [named_copy(truth, tmp_path / str(number), name) for number, name in enumerate(names)]
+    grid = plan(tmp_path / "out", data, noises=[NOISE], methods=["baseline"], progress=False)
+    assert [cell.dataset for cell in grid.cells] == list(names)
+    assert len({cell.name for cell in grid.cells}) == len({found.folder for found in grid.sets}) == 2
+    assert [open_dataset(grid.config(cell).data).name for cell in grid.cells] == list(names)
+
+
+def test_another_folder_of_the_same_name_is_refused_unless_the_first_has_moved(truth, tmp_path, capsys):
+    first, second = (Path(shutil.copytree(truth, tmp_path / name / "data")) for name in "xy")
+    out = tmp_path / "out"
+    plan(out, [first], noises=[NOISE], methods=["baseline"], settings=SETTINGS, progress=False)
+    before = (out / "grid.json").read_bytes()
+    flags = ("--methods", "volmin", "--epochs", 1, "--batch-size", 4, "--out", out)
+    for noise in (NOISE, "none"):
+        code, err = jcas("benchmark", second, "--noise", noise, *flags, capsys=capsys)
+        assert code == 2 and err.strip().count("\n") == 0
+        assert f"its 'synthetic-source' is {first}, got {second}" in err
+    assert (out / "grid.json").read_bytes() == before and len(list((out / "data").iterdir())) == 1
+    first.rename(tmp_path / "moved")
+    grid = plan(out, [tmp_path / "moved"], noises=[NOISE], methods=["volmin"], settings=SETTINGS, progress=False)
+    assert len(grid.cells) == 2 and grid.sets[0].root == str(tmp_path / "moved")
+
+
+def test_a_grid_that_does_not_know_its_sources_is_extended_and_keeps_its_cells(truth, tmp_path):
+    data, out = named_copy(truth, tmp_path / "data", "my data"), tmp_path / "out"
+    arguments = {"noises": [NOISE], "settings": SETTINGS, "progress": False}
+    old = plan(out, [data], methods=["baseline"], **arguments)
+    content = json.loads((out / "grid.json").read_text())
+    for found in content["sets"]:
+        del found["root"], found["run"]
+    content["cells"][0]["name"] = "my-data__pair_flip-rate=0.3__baseline__s0"  # as older versions called it
+    (out / "grid.json").write_text(json.dumps(content))
+    data = Path(shutil.copytree(data, tmp_path / "elsewhere"))
+    grid = plan(out, [data], methods=["baseline", "volmin"], **arguments)
+    assert [cell.method for cell in grid.cells] == ["baseline", "volmin"]
+    assert grid.cells[0].name == content["cells"][0]["name"] != old.cells[0].name
+
+
+def test_models_of_one_name_are_told_apart(finished, truth, tmp_path):
+    run = finished / "cells" / "synthetic-source__clean__upper_bound__s0"
+    first, second = (Path(shutil.copytree(run, tmp_path / name / "run")) for name in "ab")
+    arguments = {"methods": ["baseline"], "progress": False}
+    with pytest.raises(ValueError, match="would both be called 'sfda:run'"):
+        plan(tmp_path / "out", [truth], noises=[f"sfda:{first}", f"sfda:{second}"], **arguments)
+    same = f"sfda:{first / '..' / 'run'}"
+    assert len(plan(tmp_path / "out", [truth], noises=[f"sfda:{first}", same], **arguments).sets) == 1
+    with pytest.raises(ValueError, match=f"its 'sfda:run' is {first}, got {second}"):
+        plan(tmp_path / "out", [truth], noises=[f"sfda:{second}"], **arguments)
+    shutil.rmtree(first)
+    plan(tmp_path / "out", [truth], noises=[f"sfda:{second}"], **arguments)
 
 
 # --- continuing -------------------------------------------------------------------------------------------------------
@@ -247,7 +343,12 @@ def test_data_without_images_to_score_on_are_refused_before_training(truth, tmp_
 
 def test_flags_of_new_cells_need_their_data(tmp_path, capsys):
     code, error = jcas("benchmark", "--out", tmp_path, "--seeds", 3, capsys=capsys)
-    assert code == 2 and "which datasets?" in error
+    assert code == 2 and "which datasets?" in error and not list(tmp_path.iterdir())
+
+
+def test_a_mistyped_folder_is_not_made(tmp_path, capsys):
+    code, error = jcas("benchmark", "--out", tmp_path / "typo", capsys=capsys)
+    assert code == 2 and "no benchmark here" in error and not list(tmp_path.iterdir())
 
 
 def test_report_of_a_benchmark_is_one_page(finished, tmp_path, capsys):
@@ -270,7 +371,10 @@ def test_report_of_a_benchmark_is_one_page(finished, tmp_path, capsys):
         (("--noise", "symmetric:rate=2"), "rate"),
         (("--noise", "sfda"), "sfda:RUN"),
         (("--noise", "none", "--methods", "jcsa"), "did you mean 'jcas'"),
+        (("--noise", "none", "--methods", ","), "--methods names no method"),
         (("--noise", "none", "--runner", "slurm"), "unknown runner 'slurm'"),
+        (("--noise", "none", "--runner", "inline", "--jobs", 2), "--jobs 2 belongs to --runner local or ray"),
+        (("--noise", "none", "--runner", "ray", "--address", "auto", "--jobs", 2), "--jobs 2: the cluster at"),
         (("--noise", "none", "--selection", "best"), "selection"),
         ((), "which noise?"),
     ],
@@ -280,6 +384,17 @@ def test_mistakes_are_one_line(truth, tmp_path, capsys, arguments, complaint):
     code, err = jcas("benchmark", truth, *arguments, "--out", out, capsys=capsys)
     assert code == 2 and complaint in err and err.strip().count("\n") == 0
     assert not list(out.glob("cells/*"))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--noise", "none"), ("--methods", "jcas"), ("--seeds", 2), ("--epochs", 4), ("--jobs", 2), ("--runner", "ray")],
+)
+def test_tables_take_no_flags_of_the_training(finished, capsys, flags):
+    before = (finished / "table.md").stat().st_mtime_ns
+    code, err = jcas("benchmark", "--out", finished, "--tables", *flags, capsys=capsys)
+    assert code == 2 and err.strip() == f"jcas: --tables only draws what is in --out, drop {flags[0]}"
+    assert (finished / "table.md").stat().st_mtime_ns == before
 
 
 def test_tables_need_a_benchmark(tmp_path, capsys):

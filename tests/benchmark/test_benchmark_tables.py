@@ -12,6 +12,7 @@ from jcas.benchmark.paper import TABLE_1, paper_scores
 from jcas.benchmark.summary import collect, gap_recovered, marks, mean_and_deviation, summarize
 from jcas.benchmark.tables import latex, markdown, noise_rates
 from jcas.methods import method_names
+from jcas.report import build_benchmark_report
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
 JAC = {  # method -> mean Jac of seed 0 and seed 1
@@ -118,6 +119,21 @@ def test_markdown_shows_means_marks_and_gap(summary):
     assert row_of(text, "baseline")[8] == "45.00 ± 7.07 (45.95)" and row_of(text, "baseline")[12] == "–"
     upper = row_of(text, "upper bound")
     assert upper[8] == "70.00 ± 7.07 (63.65)", "the upper bound is no competitor: no mark"
+
+
+def test_memory_that_could_not_be_measured_is_a_dash_everywhere(tmp_path):
+    out = write_benchmark(tmp_path / "bench")
+    for path in out.glob("cells/*jcas*/results.json"):  # as Windows leaves it
+        path.write_text(json.dumps({**json.loads(path.read_text()), "peak_memory_mb": None}))
+    grid = read_grid(out)
+    summary = summarize(grid, collect(grid))
+    assert row_of(markdown(summary), "jcas")[13] == "–" and row_of(markdown(summary), "volmin")[13] == "700"
+    rows = [line for line in latex(summary).splitlines() if "& jcas &" in line]
+    assert len(rows) == 1 and rows[0].endswith(r"& 70 & -- \\")
+    (out / "summary.json").write_text(json.dumps(summary))
+    page = build_benchmark_report(out, tmp_path / "page.html").read_text()
+    assert page.count('<td class="number">–</td>') == 2, "the upper bound has no gap to recover"
+    assert page.count("700 MB") == 3
 
 
 def test_latex_marks_like_the_paper(summary):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,21 @@ def test_files_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
         ResNet("resnet18").load_pretrained(str(path.with_suffix(".safetensors")))
     with pytest.raises(FileNotFoundError, match="nowhere"):
         ResNet("resnet18").load_pretrained(str(tmp_path / "nowhere.pth"))
+
+
+def test_without_a_network_the_address_and_the_way_out_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))  # nothing was fetched before
+    with socket.socket() as unheard:  # bound, but nobody listens
+        unheard.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{unheard.getsockname()[1]}")
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        with pytest.raises(ValueError, match="cannot fetch pretrained weights") as refused:
+            ResNet("resnet18").load_pretrained(True)
+    assert IMAGENET_URLS["resnet18"] in str(refused.value)
+    assert str(refused.value).endswith("give a file with --pretrained FILE")
 
 
 def test_pretrained_refuses_images_of_four_channels(tmp_path: Path) -> None:
