@@ -72,7 +72,7 @@ class FileReader:
         """The labels at ``path``, (H, W) int64, every value a class id or 255."""
         stored = files.read_mask(path, slice_index=record.slice_index)
         values = self.values or tuple(range(labels.num_classes))
-        meaning = {IGNORE: IGNORE, self.ignore: IGNORE} | {value: c for c, value in enumerate(values)}
+        meaning = {IGNORE: IGNORE} | {value: c for c, value in enumerate(values)} | {self.ignore: IGNORE}
         present = files.distinct(stored)
         for value in present:
             if value not in meaning:

@@ -245,6 +245,13 @@ def _inferred_classes(root: Path, masks: list[Path], *, ignore: int) -> tuple[st
         raise ValueError(
             f"{root / 'masks'}: label {odd} does not look like a class; name classes and values in dataset.yaml"
         )
+    if 0 <= ignore < max(labels):  # every id below the highest would be a class, this one, too
+        values = sorted(labels)
+        names = ["background", *(f"class{value}" for value in values[1:])]
+        raise ValueError(
+            f"{root / 'dataset.yaml'}: ignore: {ignore} lies among the labels {values} of the masks; "
+            f"name the others there, as in `classes: [{', '.join(names)}]` and `values: {values}`"
+        )
     return ("background", *(f"class{i}" for i in range(1, max(labels) + 1)))
 
 

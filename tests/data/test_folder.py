@@ -11,7 +11,8 @@ import pytest
 import torch
 from folders import blocks, numbered, save, write_folder
 
-from jcas.data import SPLITS, check, open_dataset, read_folder, write_mask
+from jcas.data import SPLITS, FileReader, Record, check, open_dataset, read_folder, write_mask
+from jcas.schema import LabelSpace
 
 ACDC = Path(__file__).parents[3] / "shared" / "data" / "acdc"
 
@@ -93,6 +94,43 @@ def test_description_names_classes_values_ignore_and_intensity(tmp_path):
         ((1, 2, 3), (4, 5, 6)),
     )
     assert dataset.labels.ignore == 255
+
+
+@pytest.mark.parametrize(
+    ("ignore", "advice"),
+    [
+        (2, r"\[0, 1, 3\] of the masks; .*`classes: \[background, class1, class3\]` and `values: \[0, 1, 3\]`$"),
+        (0, r"\[1, 2, 3\] of the masks; .*`classes: \[background, class2, class3\]` and `values: \[1, 2, 3\]`$"),
+    ],
+)
+def test_an_ignored_label_among_unnamed_classes_is_refused_with_what_to_write(tmp_path, ignore, advice):
+    save(tmp_path / "images" / "a.png", np.zeros((1, 4), np.uint8))
+    save(tmp_path / "masks" / "a.png", np.array([[0, 1, 2, 3]], np.uint8))
+    (tmp_path / "dataset.yaml").write_text(f"ignore: {ignore}\n")
+    with pytest.raises(ValueError, match=rf"dataset\.yaml: ignore: {ignore} lies among the labels {advice}") as error:
+        read_folder(tmp_path)
+    keys = [part for part in str(error.value).split("`") if ": [" in part and "/" not in part]
+    (tmp_path / "dataset.yaml").write_text("\n".join([f"ignore: {ignore}", *keys]))
+    dataset = read_folder(tmp_path)
+    left = [value for value in range(4) if value != ignore]
+    expected = [255 if value == ignore else left.index(value) for value in range(4)]
+    assert dataset.load(dataset.records[0], clean=False).noisy.tolist() == [expected]
+
+
+def test_the_highest_label_may_be_ignored_without_naming_classes(tmp_path):
+    save(tmp_path / "images" / "a.png", np.zeros((1, 4), np.uint8))
+    save(tmp_path / "masks" / "a.png", np.array([[0, 1, 2, 3]], np.uint8))
+    (tmp_path / "dataset.yaml").write_text("ignore: 3\n")
+    dataset = read_folder(tmp_path)
+    assert dataset.labels.names == ("background", "class1", "class2")
+    assert dataset.load(dataset.records[0], clean=False).noisy.tolist() == [[0, 1, 2, 255]]
+
+
+def test_a_reader_ignores_what_it_is_told_to_even_if_the_value_is_that_of_a_class(tmp_path):
+    path = save(tmp_path / "a.png", np.array([[0, 1, 2]], np.uint8))
+    record = Record("a", path, path, None, None, "train", "a")
+    labels = LabelSpace(names=("a", "b", "c"))
+    assert FileReader(ignore=1).mask(path, record, labels=labels).tolist() == [[0, 255, 2]]
 
 
 def test_volume_gives_one_record_per_slice_in_one_split(tmp_path):
