@@ -43,7 +43,7 @@ class Description(BaseModel):
     classes: tuple[str, ...] | None = None  # background first; without it: 0 .. the highest label of the masks
     colours: tuple[tuple[Channel, Channel, Channel], ...] = ()
     values: tuple[int, ...] = ()  # value of each class in the files, for example [0, 255]; default 0, 1, 2, ...
-    ignore: int = IGNORE  # value of pixels that nobody judged
+    ignore: int | None = None  # value of pixels that nobody judged; 255 is one, too, unless it is that of a class
     trusted: tuple[str, ...] = ()  # ids (of an image or of a whole volume) whose masks are known to be right
     intensity: tuple[float, float] | None = None  # stored image values that become 0 and 1
 
@@ -228,7 +228,7 @@ def _label_space(root: Path, description: Description, masks: list[Path]) -> Lab
         raise ValueError(f"{root / 'dataset.yaml'}: {error}") from error
 
 
-def _inferred_classes(root: Path, masks: list[Path], *, ignore: int) -> tuple[str, ...]:
+def _inferred_classes(root: Path, masks: list[Path], *, ignore: int | None) -> tuple[str, ...]:
     present: set[int] = set()
     for path in masks:
         present |= files.mask_values(path)
@@ -245,7 +245,7 @@ def _inferred_classes(root: Path, masks: list[Path], *, ignore: int) -> tuple[st
         raise ValueError(
             f"{root / 'masks'}: label {odd} does not look like a class; name classes and values in dataset.yaml"
         )
-    if 0 <= ignore < max(labels):  # every id below the highest would be a class, this one, too
+    if ignore is not None and 0 <= ignore < max(labels):  # every id below the highest would be a class, this one, too
         values = sorted(labels)
         names = ["background", *(f"class{value}" for value in values[1:])]
         raise ValueError(

@@ -246,6 +246,7 @@ def test_split_in_another_encoding_is_one_line_that_names_it(tmp_path, encoding)
         ),
         ("classes: [a, b, c]\nvalues: [0, 255]\n", r"values must give one different number for each of classes"),
         ("classes: [a, b, c]\nignore: 1\n", r"ignore: 1 is also the value of a class"),
+        ("classes: [a, b]\nvalues: [0, 255]\nignore: 255\n", r"ignore: 255 is also the value of a class"),
         ("ignore: none\n", r"dataset\.yaml: ignore: .*integer.*, got 'none'"),
         ("intensity: [5, 5]\n", r"intensity must be \[low, high\] with low < high, got \[5\.0, 5\.0\]"),
         ("- a\n", r"dataset\.yaml: must hold keys and values, got list"),
@@ -356,6 +357,17 @@ def test_masks_that_are_no_labels_are_refused_with_advice(tmp_path):
         save(tmp_path / "masks" / "a.png", mask)
         with pytest.raises(ValueError, match=message):
             read_folder(tmp_path)
+
+
+def test_masks_of_0_and_255_are_read_once_the_advice_is_taken(tmp_path):
+    save(tmp_path / "images" / "a.png", np.zeros((1, 3), np.uint8))
+    save(tmp_path / "masks" / "a.png", np.array([[0, 255, 0]], np.uint8))
+    (tmp_path / "dataset.yaml").write_text("classes: [background, foreground]\nvalues: [0, 255]\n")
+    dataset = read_folder(tmp_path)
+    assert dataset.load(dataset.records[0], clean=False).noisy.tolist() == [[0, 1, 0]]
+    save(tmp_path / "masks" / "a.png", np.array([[0, 255, 9]], np.uint8))
+    with pytest.raises(ValueError, match=r"label 9 is not allowed \(classes: 0, 255; ignore: none\)"):
+        dataset.load(dataset.records[0], clean=False)
 
 
 def test_check_of_many_files_shows_progress_on_a_terminal_only(tmp_path, capsys, monkeypatch):
