@@ -6,7 +6,7 @@
     masks/        labels to train on, maybe noisy; same names, any image suffix
     clean/        true labels, evaluation only (optional; holds all images of a split or none)
     weights/      trust per pixel, 0..1 (optional; an image without one is fully trusted)
-    split.csv     name[,split][,group]; `patient` counts as `group` (optional)
+    split.csv     name[,split][,group]; `patient` counts as `group`; a group lies in one split (optional)
     dataset.yaml  see `Description` (optional)
 
 A NIfTI volume ``case1.nii.gz`` gives one record per slice, ``case1#000`` and so on, in the group ``case1``.
@@ -176,7 +176,20 @@ def _read_split(path: Path, images: dict[str, Path]) -> tuple[dict[str, str], di
     missing = [name for name in images if name not in seen]
     if missing:
         raise ValueError(f"{path}: no row for image {missing[0]!r} ({len(missing)} such images)")
+    _expect_whole_groups(path, splits, groups, group_column)
     return splits, groups
+
+
+def _expect_whole_groups(path: Path, splits: dict[str, str], groups: dict[str, str], column: str) -> None:
+    """Images of one patient are alike: a model that has seen some of them knows too much about the others."""
+    first_split: dict[str, str] = {}
+    for name, split in splits.items():
+        other = first_split.setdefault(groups[name], split)
+        if other != split:
+            raise ValueError(
+                f"{path}: {column} {groups[name]!r} is in {other} and in {split} ({name!r}); give all its images one "
+                f"split, or drop the column {column} if each image may stand for itself"
+            )
 
 
 def _seeded_split(groups: dict[str, str], *, seed: int, fractions: tuple[float, float, float]) -> dict[str, str]:

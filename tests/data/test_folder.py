@@ -191,11 +191,11 @@ def test_split_without_split_column_keeps_groups_together(tmp_path, column):
 
 
 def test_given_split_is_kept(tmp_path):
-    write_folder(tmp_path, numbered(3))
-    (tmp_path / "split.csv").write_text("name,patient,split\ni00,a,test\ni01.png,a,train\ni02,b,val\n")
+    write_folder(tmp_path, numbered(4))
+    (tmp_path / "split.csv").write_text("name,patient,split\ni00,a,test\ni01.png,b,train\ni02,c,val\ni03,b,train\n")
     dataset = read_folder(tmp_path)
-    assert layout(dataset) == {"i00": "test", "i01": "train", "i02": "val"}
-    assert [r.group for r in dataset.records] == ["a", "a", "b"]
+    assert layout(dataset) == {"i00": "test", "i01": "train", "i02": "val", "i03": "train"}
+    assert [r.group for r in dataset.records] == ["a", "b", "c", "b"]
     assert [r.id for r in dataset.split("val")] == ["i02"]
     with pytest.raises(ValueError, match="unknown split 'dev', choose one of train, val, test"):
         dataset.split("dev")
@@ -222,6 +222,18 @@ def test_bad_split_is_refused(tmp_path, table, message):
     (tmp_path / "split.csv").write_text(table)
     with pytest.raises(ValueError, match=message):
         read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(("column", "split"), [("patient", "test"), ("group", "val")])
+def test_a_group_in_two_splits_is_refused_unless_its_column_is_dropped(tmp_path, column, split):
+    write_folder(tmp_path, numbered(3))
+    table = f"name,split,{column}\ni00,train,a\ni01,train,b\ni02,{split},a\n"
+    (tmp_path / "split.csv").write_text(table)
+    with pytest.raises(ValueError, match=rf"split\.csv: {column} 'a' is in train and in {split} .*") as error:
+        read_folder(tmp_path)
+    assert str(error.value).endswith(f"or drop the column {column} if each image may stand for itself")
+    (tmp_path / "split.csv").write_text("\n".join(row.rpartition(",")[0] for row in table.splitlines()))
+    assert layout(read_folder(tmp_path)) == {"i00": "train", "i01": "train", "i02": split}
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
