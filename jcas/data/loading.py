@@ -34,7 +34,6 @@ class Preparation:
     size: tuple[int, int] | None = None  # resize the whole image; None keeps its own size
     crop: tuple[int, int] | None = None  # random window in training; smaller images are padded with ignored pixels
     augmentation: Augmentation = "none"  # flip: horizontal, p = 0.5 (the paper's); strong: turn, zoom, light, noise too
-    multiple_of: int = 1  # pad with ignored pixels until rows and columns are multiples of this
 
     def __post_init__(self) -> None:
         for name in ("size", "crop"):
@@ -43,8 +42,6 @@ class Preparation:
                 raise ValueError(f"{name} must be (rows, columns) of at least 1, got {value}")
         if self.augmentation not in AUGMENTATIONS:
             raise ValueError(f"unknown augmentation {self.augmentation!r}, choose one of {', '.join(AUGMENTATIONS)}")
-        if self.multiple_of < 1:
-            raise ValueError(f"multiple_of must be at least 1, got {self.multiple_of}")
 
 
 def training_loader(
@@ -77,9 +74,7 @@ def training_loader(
     if preparation.size is None and preparation.crop is None:
         _expect_one_size(dataset, records)
     load = _Load(dataset, preparation.size, clean=False, use_clean_as_labels=use_clean_as_labels)
-    view = training_view(
-        augmentation=preparation.augmentation, crop=preparation.crop, multiple_of=preparation.multiple_of
-    )
+    view = training_view(augmentation=preparation.augmentation, crop=preparation.crop)
     views = _Views(records, load, view, seed=seed, cache=cache)
     sampler = EpochSampler(
         len(records),
@@ -122,9 +117,8 @@ def evaluation_loader(
         sizes = [dataset.size(record) for record in records]
     else:
         sizes = [preparation.size] * len(records)
-    view = evaluation_view(multiple_of=preparation.multiple_of)
     return DataLoader(
-        _Views(records, load, view, seed=0, cache=cache),
+        _Views(records, load, evaluation_view(), seed=0, cache=cache),
         batch_sampler=_EqualSizeBatches(sizes, batch_size),
         collate_fn=Batch.collate,
         num_workers=workers,

@@ -88,7 +88,7 @@ def test_training_does_not_open_the_truth(ten):
 @pytest.mark.parametrize("augmentation", ["flip", "strong"])
 @pytest.mark.parametrize("crop", [None, (32, 48), (96, 150)])
 def test_labels_and_weight_share_one_geometry_exactly(augmentation, crop):
-    view = training_view(augmentation=augmentation, crop=crop, multiple_of=1)
+    view = training_view(augmentation=augmentation, crop=crop)
     padded = 0
     for seed in range(12):
         view.set_random_state(seed=seed)
@@ -106,7 +106,7 @@ def test_labels_and_weight_share_one_geometry_exactly(augmentation, crop):
 
 
 def test_flip_moves_image_and_labels_together():
-    view = training_view(augmentation="flip", crop=None, multiple_of=1)
+    view = training_view(augmentation="flip", crop=None)
     flips = 0
     for seed in range(40):
         view.set_random_state(seed=seed)
@@ -152,7 +152,7 @@ def test_zoom_above_one_magnifies():
 
 
 def test_strong_intensity_changes_the_image_only():
-    view = training_view(augmentation="strong", crop=None, multiple_of=1)
+    view = training_view(augmentation="strong", crop=None)
     start = {"image": torch.full((3, 20, 20), 0.5), "noisy": torch.ones(1, 20, 20, dtype=torch.uint8), "id": "a"}
     changed = 0
     for seed in range(10):
@@ -195,19 +195,6 @@ def test_size_resizes_labels_to_the_nearest_pixel(tmp_path):
     np.testing.assert_array_equal(batch.noisy[0], mask)
     inner = batch.image[0, 0, 14:, 20:]  # inside one block antialiasing has nothing to mix
     assert torch.allclose(inner, torch.full_like(inner, 120 / 255), atol=1e-6)
-
-
-def test_multiple_of_pads_at_the_lower_right(ten):
-    preparation = Preparation(multiple_of=10)
-    for loader in (
-        training_loader(ten, preparation=preparation, batch_size=10, seed=0),
-        evaluation_loader(ten, preparation=preparation, batch_size=10, split="train", clean=True),
-    ):
-        (batch,) = batches(loader)
-        assert batch.image.shape == (10, 1, 20, 20)
-        assert (batch.noisy[:, 12:] == 255).all() and (batch.noisy[:, :, 16:] == 255).all()
-        assert (batch.noisy[:, :12, :16] != 255).all()
-    assert (batch.clean[:, 12:] == 255).all()
 
 
 def test_order_is_a_function_of_seed_and_epoch():
@@ -363,7 +350,6 @@ def test_ignored_labels_survive_resizing_and_caching(tmp_path):
         ({"size": (0, 4)}, r"size must be \(rows, columns\) of at least 1, got \(0, 4\)"),
         ({"crop": (4,)}, r"crop must be \(rows, columns\)"),
         ({"augmentation": "wild"}, "unknown augmentation 'wild', choose one of none, flip, strong"),
-        ({"multiple_of": 0}, "multiple_of must be at least 1, got 0"),
     ],
 )
 def test_bad_preparation_is_refused(arguments, message):
