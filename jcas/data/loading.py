@@ -55,7 +55,6 @@ def training_loader(
     rank: int = 0,
     world_size: int = 1,
     use_clean_as_labels: bool = False,
-    drop_last: bool = False,
     cache: bool | float = False,
     repeat_threshold: float | None = None,
 ) -> DataLoader[Batch]:
@@ -78,11 +77,9 @@ def training_loader(
     views = _Views(records, load, view, seed=seed, cache=cache)
     sampler = EpochSampler(
         len(records),
-        batch_size=batch_size,
         seed=seed,
         rank=rank,
         world_size=world_size,
-        drop_last=drop_last,
         repeats=None if repeat_threshold is None else repeat_factors(views.classes(), threshold=repeat_threshold),
     )
     return DataLoader(
@@ -163,33 +160,26 @@ def epoch_order(count: int, *, seed: int, epoch: int, repeats: Sequence[float] |
 class EpochSampler(Sampler[tuple[int, int]]):
     """Yields (epoch, index) pairs of this process.
 
-    Global batch b is ``order[b * G : (b + 1) * G]`` with G = batch_size * world_size, and process r takes every
-    world_size-th element of it from r on: two processes of batch 4 see together what one process of batch 8 sees. A
-    last, smaller global batch is dropped (``drop_last``) or, so that all processes get equally many, filled from the
-    start of the order up to a multiple of world_size.
+    Process r takes every world_size-th image of the epoch's order from r on: two processes of batch 4 see together what
+    one process of batch 8 sees. So that all processes get equally many, the order is filled from its start up to a
+    multiple of world_size.
     """
 
     def __init__(
         self,
         count: int,
         *,
-        batch_size: int,
         seed: int,
         rank: int = 0,
         world_size: int = 1,
-        drop_last: bool = False,
         repeats: Sequence[float] | None = None,
     ) -> None:
-        if batch_size < 1 or world_size < 1 or not 0 <= rank < world_size:
-            raise ValueError(f"cannot shard: batch_size={batch_size}, rank={rank}, world_size={world_size}")
-        if drop_last and count < batch_size * world_size:
-            raise ValueError(f"{count} images do not fill one batch of {batch_size * world_size} and drop_last is set")
+        if world_size < 1 or not 0 <= rank < world_size:
+            raise ValueError(f"cannot shard: rank={rank}, world_size={world_size}")
         self.count = count
-        self.batch_size = batch_size
         self.seed = seed
         self.rank = rank
         self.world_size = world_size
-        self.drop_last = drop_last
         self.repeats = repeats
         self.epoch = 0
 
@@ -198,8 +188,6 @@ class EpochSampler(Sampler[tuple[int, int]]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        if self.drop_last:
-            return self.count // (self.batch_size * self.world_size) * self.batch_size
         return math.ceil(self.count / self.world_size)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
