@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -79,11 +77,10 @@ def corrupt(
         raise ValueError(f"{dataset.root}: no image in the splits {', '.join(splits)}")
     chosen = choose([r.id for r in eligible if r.id not in dataset.trusted], share=share, seed=seed)
 
-    building = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
-    writer = _Writer(dataset, noise, building, chosen, seed)
-    try:
+    with files.new_folder(out) as building:
         for folder in ("images", "masks", "clean"):
-            (building / folder).mkdir(parents=True)
+            (building / folder).mkdir()
+        writer = _Writer(dataset, noise, building, chosen, seed)
         counts = _run(writer, workers=workers, progress=progress)
         write_description(dataset, building)
         measured = measure({record.id: counts[record.id] for record in eligible}, labels=dataset.labels)
@@ -101,12 +98,6 @@ def corrupt(
         (building / "noise.json").write_text(json.dumps(about | measured, indent=2) + "\n", encoding="utf-8")
         title = f"{about['noise']} noise on {dataset.name}: {100 * measured['class_noise_rate']:.1f} % of pixels wrong"
         _contact_sheet(building, sorted(chosen) or [r.id for r in eligible], counts=counts, title=title)
-        if out.exists():
-            out.rmdir()
-        building.rename(out)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
     return out
 
 
@@ -164,8 +155,7 @@ def _rate(rate: Any, counts: Counts) -> float:
 
 
 def _check(out: Path, splits: Sequence[str], share: float, workers: int) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out}: exists and is not an empty folder")
+    files.expect_no_files(out)
     if isinstance(splits, str) or not splits or set(splits) - set(SPLITS):
         raise ValueError(f"splits must be some of {', '.join(SPLITS)}, got {splits!r}")
     if not 0 <= share <= 1:

@@ -52,7 +52,7 @@ class SegmentationScores:
 
     An image is known by its id. An id that comes again with the same counts is counted once, because
     distributed samplers repeat images to fill the last round; with other counts it is an error. Sums are
-    exactly rounded, so neither the order of the images nor the split over processes changes a digit.
+    exactly rounded, so the order of the images does not change a digit.
 
     With ``surface=True`` MONAI adds ``hd95`` and ``assd`` (in units of ``spacing``; pixels by default) and
     ``nsd`` (percent of the surfaces within ``tolerance``), again only where the truth contains the class.
@@ -102,14 +102,6 @@ class SegmentationScores:
             raise ValueError(f"{len(predicted)} images but {len(names)} ids: {names!r}")
         for name, one_predicted, one_truth in zip(names, predicted.long(), truth.long(), strict=True):
             self._add(name, self._count(one_predicted, one_truth, name, self.spacing if spacing is None else spacing))
-
-    def merge(self, other: SegmentationScores) -> None:
-        """Take over the images of another collector, for example of another process."""
-        ours, theirs = ((s.labels.names, s.labels.ignore, s.surface, s.spacing, s.tolerance) for s in (self, other))
-        if ours != theirs:
-            raise ValueError(f"scores of different settings cannot be merged: {ours!r} and {theirs!r}")
-        for name, counts in other._images.items():
-            self._add(name, counts)
 
     def compute(self) -> dict[str, Table]:
         """Tables of all scores, ready for JSON: percentages, and distances in units of ``spacing``."""

@@ -8,6 +8,7 @@ look like muscle. Everything here works on one image at a time, needs no trainin
 from __future__ import annotations
 
 import math
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ _SUPPORT = 1e-3
 _MOST_ROUGH = 0.025
 _FEW_PIXELS = 20  # an outline of so few proves little
 _LEAST_CHANGES = 8
+_LEAST_RUNS = 15  # of fewer rows, some equal by chance, the lengths may look as if one factor had made them
+_LEAST_FACTOR = 1.2  # below it, too; and so small an enlargement hardly changes the roughness
 
 
 def blurred(maps: Tensor, sigma: float) -> Tensor:  # (B, K, H, W) -> (B, K, h, w)
@@ -192,8 +195,7 @@ def roughness(labels: Tensor, num_classes: int) -> Tensor:  # (B, H, W) -> (B,)
 
 
 def _lonely_share(labels: Tensor) -> Tensor:  # (H, W) -> ()
-    step = min(_repeats(labels), _repeats(labels.T))
-    labels = labels[::step, ::step]
+    labels = _at_own_resolution(labels)
     rows, columns = (max(0, size - 2) for size in labels.shape)
     middle = labels[1 : 1 + rows, 1 : 1 + columns]
     shifts = [(down, right) for down in range(3) for right in range(3) if (down, right) != (1, 1)]
@@ -206,12 +208,39 @@ def _lonely_share(labels: Tensor) -> Tensor:  # (H, W) -> ()
     return torch.where(pixels > 0, share, torch.nan)
 
 
-def _repeats(labels: Tensor) -> int:
-    """How often each row is repeated at least: the factor by which a mask was enlarged, where that shows."""
-    changes = (labels[1:] != labels[:-1]).any(1).nonzero().flatten()
-    if len(changes) < _LEAST_CHANGES:  # a few straight edges say nothing
-        return 1
-    return int(changes.diff().min())
+def _at_own_resolution(labels: Tensor) -> Tensor:  # (H, W) -> (h, w)
+    """The mask before its rows and columns were repeated to enlarge it, where that shows."""
+    sides = [_ends_of_runs(labels), _ends_of_runs(labels.T)]
+    if min(map(len, sides)) < _LEAST_CHANGES:  # a few straight edges say nothing
+        return labels
+    lengths = [[end - before for before, end in pairwise(ends)] for ends in sides]
+    if any(min(runs) < max(runs) for runs in lengths) and all(map(_evenly_long, lengths)):
+        kept = [_one_of_each_run(*side) for side in zip(sides, lengths, labels.shape, strict=True)]
+        rows, columns = (torch.tensor(places, device=labels.device) for places in kept)
+        return labels[rows[:, None], columns]
+    step = min(map(min, lengths))
+    return labels[::step, ::step]
+
+
+def _ends_of_runs(labels: Tensor) -> list[int]:
+    """Rows that differ from the next."""
+    found: list[int] = (labels[1:] != labels[:-1]).any(1).nonzero().flatten().tolist()
+    return found
+
+
+def _evenly_long(runs: list[int]) -> bool:
+    """Whether rows were repeated by one factor that need not be whole: no run ends a whole row off a straight line."""
+    count, total = len(runs), sum(runs)
+    if max(runs) - min(runs) > 1 or total < _LEAST_FACTOR * count or count < _LEAST_RUNS:
+        return False
+    return all(abs(end * count - total * number) < count for number, end in enumerate(accumulate(runs), start=1))
+
+
+def _one_of_each_run(ends: list[int], runs: list[int], size: int) -> list[int]:
+    """One row of each run, two of the first and of the last if these are longer: the border itself does not count."""
+    first = [0] if ends[0] + 1 > max(runs) else []
+    last = [size - 1] if size - 1 - ends[-1] > max(runs) else []
+    return [*first, *ends, size - 1, *last]
 
 
 def drawn(mean_roughness: float) -> bool:

@@ -87,7 +87,8 @@ def counted_transition(
     total = counts.sum()
     if not bool(total > 0):
         return torch.eye(len(counts), dtype=torch.float64, device=counts.device)
-    rate = min(1 - float(counts.diagonal().sum() / total), 1 - 1 / len(counts))
+    disagreement = max(0.0, 1 - float(counts.diagonal().sum() / total))  # two sums of one thing may differ by rounding
+    rate = min(disagreement, 1 - 1 / len(counts))
     uniform = symmetric(len(counts), rate).to(counts)
     transition = from_counts(counts + doubt * total * uniform)
     believed = transition.diagonal() >= transition.amax(1)
@@ -118,4 +119,4 @@ def pair_counts(confusion: Tensor) -> Tensor:  # (B, C, C) -> (2, 2) float64
         torch.stack([total - believed_same - observed_same + both, observed_same - both]),
         torch.stack([believed_same - both, both]),
     ]
-    return torch.stack(rows)
+    return torch.stack(rows).clamp_min(0)  # with fractional weights the differences of equal sums are only almost 0

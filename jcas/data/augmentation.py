@@ -13,7 +13,6 @@ import torch
 from monai.transforms import (
     Affine,
     Compose,
-    DivisiblePadd,
     RandAdjustContrastd,
     RandFlipd,
     RandGaussianNoised,
@@ -84,7 +83,7 @@ class RandomTurn(RandomizableTransform):
         return item | {key: turn(item[key], mode=modes[key]) for key in _KEYS if key in item}
 
 
-def training_view(*, augmentation: Augmentation, crop: tuple[int, int] | None, multiple_of: int) -> Compose:
+def training_view(*, augmentation: Augmentation, crop: tuple[int, int] | None) -> Compose:
     """The random transform of a training item: geometry first, then intensity (of the image only)."""
     steps: list[Any] = [Encode()]
     if augmentation != "none":
@@ -94,7 +93,6 @@ def training_view(*, augmentation: Augmentation, crop: tuple[int, int] | None, m
     if crop is not None:
         steps.append(SpatialPadd(_KEYS, crop, allow_missing_keys=True))
         steps.append(RandSpatialCropd(_KEYS, crop, random_size=False, allow_missing_keys=True))
-    steps += _divisible(multiple_of)
     if augmentation == "strong":
         steps += [
             RandShiftIntensityd("image", offsets=0.1, prob=0.5),
@@ -105,13 +103,9 @@ def training_view(*, augmentation: Augmentation, crop: tuple[int, int] | None, m
     return Compose([*steps, Decode()])
 
 
-def evaluation_view(*, multiple_of: int) -> Compose:
-    """The whole image, padded at its lower right where a network needs a certain multiple."""
-    return Compose([Encode(), *_divisible(multiple_of), Decode()])
-
-
-def _divisible(multiple_of: int) -> list[Any]:
-    return [DivisiblePadd(_KEYS, multiple_of, method="end", allow_missing_keys=True)] if multiple_of > 1 else []
+def evaluation_view() -> Compose:
+    """The whole image as it is."""
+    return Compose([Encode(), Decode()])
 
 
 def _plain(tensor: Any) -> Any:

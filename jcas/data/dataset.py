@@ -58,7 +58,7 @@ class FileReader:
     """
 
     values: tuple[int, ...] = ()
-    ignore: int = IGNORE
+    ignore: int | None = None
 
     def size(self, record: Record) -> tuple[int, int]:
         """Rows and columns of the loaded image, without decoding it."""
@@ -72,12 +72,15 @@ class FileReader:
         """The labels at ``path``, (H, W) int64, every value a class id or 255."""
         stored = files.read_mask(path, slice_index=record.slice_index)
         values = self.values or tuple(range(labels.num_classes))
-        meaning = {IGNORE: IGNORE, self.ignore: IGNORE} | {value: c for c, value in enumerate(values)}
+        meaning = {IGNORE: IGNORE} | {value: c for c, value in enumerate(values)}
+        if self.ignore is not None:
+            meaning[self.ignore] = IGNORE
         present = files.distinct(stored)
         for value in present:
             if value not in meaning:
                 allowed = f"{values[0]}..{values[-1]}" if not self.values else ", ".join(map(str, values))
-                raise ValueError(f"{path}: label {value} is not allowed (classes: {allowed}; ignore: {self.ignore})")
+                ignored = ", ".join(str(v) for v in meaning if meaning[v] == IGNORE) or "none"
+                raise ValueError(f"{path}: label {value} is not allowed (classes: {allowed}; ignore: {ignored})")
         if all(meaning[value] == value for value in present):
             return stored
         mask = torch.empty_like(stored)

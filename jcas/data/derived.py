@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,15 +86,12 @@ def write_derived(
         clean: keep the true labels.
         splits: other splits by file name (see `write_description`).
     """
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
-        raise ValueError(f"{root}: exists and is not an empty folder")
-    building = root.parent / f".{root.name}.{uuid.uuid4().hex[:8]}"
     jobs: dict[str, list[Record]] = {}
     for record in records:
         jobs.setdefault(file_name(record), []).append(record)
-    try:
+    with files.new_folder(root) as building:
         for folder in ("images", "masks"):
-            (building / folder).mkdir(parents=True)
+            (building / folder).mkdir()
         for name, parts in jobs.items():
             _write_image(dataset, building, name, parts[0])
             _write_layer(building / "masks", name, parts, [mask(part) for part in parts])
@@ -109,12 +105,6 @@ def write_derived(
                 _write_layer(building / "clean", name, parts, [np.asarray(t, dtype=np.uint8) for t in truth])
         chosen = splits or {file_name(record): record.split for record in records}
         write_description(dataset, building, splits=chosen)
-        if root.exists():
-            root.rmdir()
-        building.rename(root)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
 
 
 def _write_image(dataset: Dataset, root: Path, name: str, record: Record) -> None:

@@ -6,7 +6,7 @@
     masks/        labels to train on, maybe noisy; same names, any image suffix
     clean/        true labels, evaluation only (optional; holds all images of a split or none)
     weights/      trust per pixel, 0..1 (optional; an image without one is fully trusted)
-    split.csv     name[,split][,group]; `patient` counts as `group` (optional)
+    split.csv     name[,split][,group]; `patient` counts as `group`; a group lies in one split (optional)
     dataset.yaml  see `Description` (optional)
 
 A NIfTI volume ``case1.nii.gz`` gives one record per slice, ``case1#000`` and so on, in the group ``case1``.
@@ -43,7 +43,7 @@ class Description(BaseModel):
     classes: tuple[str, ...] | None = None  # background first; without it: 0 .. the highest label of the masks
     colours: tuple[tuple[Channel, Channel, Channel], ...] = ()
     values: tuple[int, ...] = ()  # value of each class in the files, for example [0, 255]; default 0, 1, 2, ...
-    ignore: int = IGNORE  # value of pixels that nobody judged
+    ignore: int | None = None  # value of pixels that nobody judged; 255 is one, too, unless it is that of a class
     trusted: tuple[str, ...] = ()  # ids (of an image or of a whole volume) whose masks are known to be right
     intensity: tuple[float, float] | None = None  # stored image values that become 0 and 1
 
@@ -176,7 +176,20 @@ def _read_split(path: Path, images: dict[str, Path]) -> tuple[dict[str, str], di
     missing = [name for name in images if name not in seen]
     if missing:
         raise ValueError(f"{path}: no row for image {missing[0]!r} ({len(missing)} such images)")
+    _expect_whole_groups(path, splits, groups, group_column)
     return splits, groups
+
+
+def _expect_whole_groups(path: Path, splits: dict[str, str], groups: dict[str, str], column: str) -> None:
+    """Images of one patient are alike: a model that has seen some of them knows too much about the others."""
+    first_split: dict[str, str] = {}
+    for name, split in splits.items():
+        other = first_split.setdefault(groups[name], split)
+        if other != split:
+            raise ValueError(
+                f"{path}: {column} {groups[name]!r} is in {other} and in {split} ({name!r}); give all its images one "
+                f"split, or drop the column {column} if each image may stand for itself"
+            )
 
 
 def _seeded_split(groups: dict[str, str], *, seed: int, fractions: tuple[float, float, float]) -> dict[str, str]:
@@ -228,7 +241,7 @@ def _label_space(root: Path, description: Description, masks: list[Path]) -> Lab
         raise ValueError(f"{root / 'dataset.yaml'}: {error}") from error
 
 
-def _inferred_classes(root: Path, masks: list[Path], *, ignore: int) -> tuple[str, ...]:
+def _inferred_classes(root: Path, masks: list[Path], *, ignore: int | None) -> tuple[str, ...]:
     present: set[int] = set()
     for path in masks:
         present |= files.mask_values(path)
@@ -244,6 +257,13 @@ def _inferred_classes(root: Path, masks: list[Path], *, ignore: int) -> tuple[st
         odd = min(labels) if min(labels) < 0 else max(labels)
         raise ValueError(
             f"{root / 'masks'}: label {odd} does not look like a class; name classes and values in dataset.yaml"
+        )
+    if ignore is not None and 0 <= ignore < max(labels):  # every id below the highest would be a class, this one, too
+        values = sorted(labels)
+        names = ["background", *(f"class{value}" for value in values[1:])]
+        raise ValueError(
+            f"{root / 'dataset.yaml'}: ignore: {ignore} lies among the labels {values} of the masks; "
+            f"name the others there, as in `classes: [{', '.join(names)}]` and `values: {values}`"
         )
     return ("background", *(f"class{i}" for i in range(1, max(labels) + 1)))
 

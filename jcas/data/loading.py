@@ -34,7 +34,6 @@ class Preparation:
     size: tuple[int, int] | None = None  # resize the whole image; None keeps its own size
     crop: tuple[int, int] | None = None  # random window in training; smaller images are padded with ignored pixels
     augmentation: Augmentation = "none"  # flip: horizontal, p = 0.5 (the paper's); strong: turn, zoom, light, noise too
-    multiple_of: int = 1  # pad with ignored pixels until rows and columns are multiples of this
 
     def __post_init__(self) -> None:
         for name in ("size", "crop"):
@@ -43,8 +42,6 @@ class Preparation:
                 raise ValueError(f"{name} must be (rows, columns) of at least 1, got {value}")
         if self.augmentation not in AUGMENTATIONS:
             raise ValueError(f"unknown augmentation {self.augmentation!r}, choose one of {', '.join(AUGMENTATIONS)}")
-        if self.multiple_of < 1:
-            raise ValueError(f"multiple_of must be at least 1, got {self.multiple_of}")
 
 
 def training_loader(
@@ -58,7 +55,6 @@ def training_loader(
     rank: int = 0,
     world_size: int = 1,
     use_clean_as_labels: bool = False,
-    drop_last: bool = False,
     cache: bool | float = False,
     repeat_threshold: float | None = None,
 ) -> DataLoader[Batch]:
@@ -77,17 +73,13 @@ def training_loader(
     if preparation.size is None and preparation.crop is None:
         _expect_one_size(dataset, records)
     load = _Load(dataset, preparation.size, clean=False, use_clean_as_labels=use_clean_as_labels)
-    view = training_view(
-        augmentation=preparation.augmentation, crop=preparation.crop, multiple_of=preparation.multiple_of
-    )
+    view = training_view(augmentation=preparation.augmentation, crop=preparation.crop)
     views = _Views(records, load, view, seed=seed, cache=cache)
     sampler = EpochSampler(
         len(records),
-        batch_size=batch_size,
         seed=seed,
         rank=rank,
         world_size=world_size,
-        drop_last=drop_last,
         repeats=None if repeat_threshold is None else repeat_factors(views.classes(), threshold=repeat_threshold),
     )
     return DataLoader(
@@ -122,9 +114,8 @@ def evaluation_loader(
         sizes = [dataset.size(record) for record in records]
     else:
         sizes = [preparation.size] * len(records)
-    view = evaluation_view(multiple_of=preparation.multiple_of)
     return DataLoader(
-        _Views(records, load, view, seed=0, cache=cache),
+        _Views(records, load, evaluation_view(), seed=0, cache=cache),
         batch_sampler=_EqualSizeBatches(sizes, batch_size),
         collate_fn=Batch.collate,
         num_workers=workers,
@@ -169,33 +160,26 @@ def epoch_order(count: int, *, seed: int, epoch: int, repeats: Sequence[float] |
 class EpochSampler(Sampler[tuple[int, int]]):
     """Yields (epoch, index) pairs of this process.
 
-    Global batch b is ``order[b * G : (b + 1) * G]`` with G = batch_size * world_size, and process r takes every
-    world_size-th element of it from r on: two processes of batch 4 see together what one process of batch 8 sees. A
-    last, smaller global batch is dropped (``drop_last``) or, so that all processes get equally many, filled from the
-    start of the order up to a multiple of world_size.
+    Process r takes every world_size-th image of the epoch's order from r on: two processes of batch 4 see together what
+    one process of batch 8 sees. So that all processes get equally many, the order is filled from its start up to a
+    multiple of world_size.
     """
 
     def __init__(
         self,
         count: int,
         *,
-        batch_size: int,
         seed: int,
         rank: int = 0,
         world_size: int = 1,
-        drop_last: bool = False,
         repeats: Sequence[float] | None = None,
     ) -> None:
-        if batch_size < 1 or world_size < 1 or not 0 <= rank < world_size:
-            raise ValueError(f"cannot shard: batch_size={batch_size}, rank={rank}, world_size={world_size}")
-        if drop_last and count < batch_size * world_size:
-            raise ValueError(f"{count} images do not fill one batch of {batch_size * world_size} and drop_last is set")
+        if world_size < 1 or not 0 <= rank < world_size:
+            raise ValueError(f"cannot shard: rank={rank}, world_size={world_size}")
         self.count = count
-        self.batch_size = batch_size
         self.seed = seed
         self.rank = rank
         self.world_size = world_size
-        self.drop_last = drop_last
         self.repeats = repeats
         self.epoch = 0
 
@@ -204,8 +188,6 @@ class EpochSampler(Sampler[tuple[int, int]]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        if self.drop_last:
-            return self.count // (self.batch_size * self.world_size) * self.batch_size
         return math.ceil(self.count / self.world_size)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import csv
 import math
-import shutil
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from scipy.ndimage import gaussian_filter
 
+from jcas.data import files
 from jcas.schema import LabelSpace
 
 Array = NDArray[np.floating[Any]]
@@ -170,13 +169,10 @@ def write_dataset(
             f"val_fraction and test_fraction must leave something to train on, got {val_fraction} and {test_fraction}"
         )
     out = Path(out)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out}: exists and is not an empty folder")
     splits = _splits(count, val_fraction, test_fraction, seed)
-    building = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
-    try:
+    with files.new_folder(out) as building:
         for folder in ("images", "masks"):
-            (building / folder).mkdir(parents=True)
+            (building / folder).mkdir()
         for index in range(count):
             image, mask = synthesise(index, size=size, seed=seed, domain=domain)
             name = f"{domain}_{index:04d}.png"
@@ -192,12 +188,6 @@ def write_dataset(
             "colours": [list(colour) for colour in LABELS.colours],
         }
         (building / "dataset.yaml").write_text(yaml.safe_dump(described, sort_keys=False))
-        if out.exists():
-            out.rmdir()
-        building.rename(out)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
     return out
 
 

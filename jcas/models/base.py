@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -98,15 +97,6 @@ class SegmentationModel(nn.Module):
 
     encoder: nn.Module
     pretrained: bool = False  # whether the encoder was filled from a file
-
-    def encoder_parameters(self) -> Iterator[nn.Parameter]:
-        """Parameters of the encoder, each once."""
-        return self.encoder.parameters()
-
-    def head_parameters(self) -> Iterator[nn.Parameter]:
-        """Parameters of everything else, each once."""
-        inside = {id(parameter) for parameter in self.encoder.parameters()}
-        return (parameter for parameter in self.parameters() if id(parameter) not in inside)
 
     def forward(self, image: Tensor) -> Output:
         """Coarse logits, features and the auxiliary head's output for ``image``."""

@@ -18,7 +18,6 @@ import csv
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +70,7 @@ def export_review(
     out = Path(out)
     if format not in FORMATS:
         raise ValueError(f"unknown format {format!r}, choose one of {', '.join(FORMATS)}")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out}: exists and is not an empty folder")
+    files.expect_no_files(out)
     audit = read_audit(audit_dir)
     decisions = open_decisions(audit, write=False)
     dataset = open_source(audit, data)
@@ -102,9 +100,8 @@ class _Export:
         splits = {image.id: image.split for image in self.audit.images}
         changes: list[tuple[str, str, str, int]] = []
         cards: list[dict[str, Any]] = []
-        building = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
-        try:
-            (building / "images").mkdir(parents=True)
+        with files.new_folder(out) as building:
+            (building / "images").mkdir()
             # All groups are read, also those left out: a mask that changed must not go unnoticed.
             for name, records in track(groups.items(), "exporting", transient=True, disable=len(groups) < 50):
                 masks = []
@@ -128,12 +125,6 @@ class _Export:
                 self._write_description(building, cards, {r.id for records in kept.values() for r in records})
             self._write_decisions(building)
             _write_table(building / "changes.csv", ("image", "from", "to", "pixels"), changes)
-            if out.exists():
-                out.rmdir()
-            building.rename(out)
-        except BaseException:
-            shutil.rmtree(building, ignore_errors=True)
-            raise
         states = [status(self.decisions.state(image), image.regions) for image in self.audit.images]
         return Exported(
             folder=out,

@@ -166,6 +166,39 @@ def test_flips_are_seen_in_masks_that_were_enlarged(factor: float):
     assert drawn(roughness(enlarged(label), 2).item())
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("size", [(80, 80), (96, 96), (112, 112), (126, 126), (160, 160), (219, 219), (96, 128)])
+def test_an_enlarged_mask_is_as_rough_as_the_mask_it_was(size: tuple[int, int], mode: str):
+    _, truth, _ = scene()
+    noisy = flips(truth, 0.4)
+    enlarged = torch.nn.functional.interpolate(noisy[:, None].float(), size=size, mode=mode)[:, 0].long()
+    assert torch.equal(roughness(enlarged, 2), roughness(noisy, 2)) and not drawn(roughness(noisy, 2).item())
+    inside = enlarged[:, 2:, 3:]  # a crop that may cut through a repeated row
+    assert roughness(inside, 2).item() == pytest.approx(roughness(noisy, 2).item(), abs=4e-3)
+
+
+def test_quiet_rows_around_the_noise_do_not_hide_that_a_mask_was_enlarged():
+    _, truth, _ = scene()
+    noisy = flips(truth, 0.4)
+    noisy[:, :9] = noisy[:, 50:] = noisy[:, :, :7] = noisy[:, :, 58:] = 0
+    enlarged = torch.nn.functional.interpolate(noisy[:, None].float(), scale_factor=1.75)[:, 0].long()
+    assert torch.equal(roughness(enlarged, 2), roughness(noisy, 2))
+
+
+def test_rows_that_are_equal_by_chance_stay():
+    """Runs of one and two rows, but here and there: no factor repeats rows so."""
+    labels = flips(scene()[1], 0.4)
+    rows, columns = (torch.arange(64) for _ in range(2))
+    for places in (rows, columns):
+        places[[5, 6, 9, 12, 14, 18, 20, 23, 25, 28, 30, 33, 35, 38]] -= 1
+    doubled = labels[:, rows][:, :, columns]
+    around = doubled.unfold(1, 3, 1).unfold(2, 3, 1).flatten(3)
+    alike = (around == around[..., 4:5]).sum(3) - 1
+    outline = alike < 8
+    expected = (outline & (alike < 2)).sum() / (outline.sum() + 20)
+    assert roughness(doubled, 2).item() == pytest.approx(expected.item())
+
+
 @pytest.mark.parametrize("width", [1, 2])
 def test_thin_vessels_are_drawn(width: int):
     labels = torch.zeros(1, 64, 64, dtype=torch.long)

@@ -49,6 +49,22 @@ def test_a_class_never_believed_in_takes_the_overall_noise():
     assert torch.equal(counted_transition(torch.zeros(3, 3)), torch.eye(3, dtype=torch.float64))
 
 
+def test_rounding_of_fractional_weights_leaves_no_negative_pairs():
+    torch.manual_seed(0)
+    for num_classes in range(2, 9):
+        one_label = torch.zeros(4, num_classes, num_classes, dtype=torch.float64)
+        one_label[:, :, 0] = 100 * torch.rand(4, num_classes)  # observed as same: the other two counts are exactly 0
+        pairs = pair_counts(one_label)
+        assert (pairs >= 0).all() and (pairs[:, 0] < 1e-6).all()
+
+
+def test_rounding_of_fractional_weights_leaves_no_negative_rate():
+    torch.manual_seed(0)
+    for _ in range(50):  # the diagonal and all of it, summed in another order
+        agreed = torch.rand(7, dtype=torch.float64).diag()
+        assert torch.allclose(counted_transition(agreed), torch.eye(7, dtype=torch.float64))
+
+
 def test_bad_arguments_are_named():
     labels = torch.zeros(1, 4, dtype=torch.long)
     with pytest.raises(ValueError, match="believed holds label 3"):

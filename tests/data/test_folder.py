@@ -11,7 +11,8 @@ import pytest
 import torch
 from folders import blocks, numbered, save, write_folder
 
-from jcas.data import SPLITS, check, open_dataset, read_folder, write_mask
+from jcas.data import SPLITS, FileReader, Record, check, open_dataset, read_folder, write_mask
+from jcas.schema import LabelSpace
 
 ACDC = Path(__file__).parents[3] / "shared" / "data" / "acdc"
 
@@ -95,6 +96,43 @@ def test_description_names_classes_values_ignore_and_intensity(tmp_path):
     assert dataset.labels.ignore == 255
 
 
+@pytest.mark.parametrize(
+    ("ignore", "advice"),
+    [
+        (2, r"\[0, 1, 3\] of the masks; .*`classes: \[background, class1, class3\]` and `values: \[0, 1, 3\]`$"),
+        (0, r"\[1, 2, 3\] of the masks; .*`classes: \[background, class2, class3\]` and `values: \[1, 2, 3\]`$"),
+    ],
+)
+def test_an_ignored_label_among_unnamed_classes_is_refused_with_what_to_write(tmp_path, ignore, advice):
+    save(tmp_path / "images" / "a.png", np.zeros((1, 4), np.uint8))
+    save(tmp_path / "masks" / "a.png", np.array([[0, 1, 2, 3]], np.uint8))
+    (tmp_path / "dataset.yaml").write_text(f"ignore: {ignore}\n")
+    with pytest.raises(ValueError, match=rf"dataset\.yaml: ignore: {ignore} lies among the labels {advice}") as error:
+        read_folder(tmp_path)
+    keys = [part for part in str(error.value).split("`") if ": [" in part and "/" not in part]
+    (tmp_path / "dataset.yaml").write_text("\n".join([f"ignore: {ignore}", *keys]))
+    dataset = read_folder(tmp_path)
+    left = [value for value in range(4) if value != ignore]
+    expected = [255 if value == ignore else left.index(value) for value in range(4)]
+    assert dataset.load(dataset.records[0], clean=False).noisy.tolist() == [expected]
+
+
+def test_the_highest_label_may_be_ignored_without_naming_classes(tmp_path):
+    save(tmp_path / "images" / "a.png", np.zeros((1, 4), np.uint8))
+    save(tmp_path / "masks" / "a.png", np.array([[0, 1, 2, 3]], np.uint8))
+    (tmp_path / "dataset.yaml").write_text("ignore: 3\n")
+    dataset = read_folder(tmp_path)
+    assert dataset.labels.names == ("background", "class1", "class2")
+    assert dataset.load(dataset.records[0], clean=False).noisy.tolist() == [[0, 1, 2, 255]]
+
+
+def test_a_reader_ignores_what_it_is_told_to_even_if_the_value_is_that_of_a_class(tmp_path):
+    path = save(tmp_path / "a.png", np.array([[0, 1, 2]], np.uint8))
+    record = Record("a", path, path, None, None, "train", "a")
+    labels = LabelSpace(names=("a", "b", "c"))
+    assert FileReader(ignore=1).mask(path, record, labels=labels).tolist() == [[0, 255, 2]]
+
+
 def test_volume_gives_one_record_per_slice_in_one_split(tmp_path):
     dataset = read_folder(write_volumes(tmp_path, {"case1": 4, "case2": 3, "case3": 5, "case4": 2}))
     assert [r.id for r in dataset.records[:4]] == ["case1#000", "case1#001", "case1#002", "case1#003"]
@@ -153,11 +191,11 @@ def test_split_without_split_column_keeps_groups_together(tmp_path, column):
 
 
 def test_given_split_is_kept(tmp_path):
-    write_folder(tmp_path, numbered(3))
-    (tmp_path / "split.csv").write_text("name,patient,split\ni00,a,test\ni01.png,a,train\ni02,b,val\n")
+    write_folder(tmp_path, numbered(4))
+    (tmp_path / "split.csv").write_text("name,patient,split\ni00,a,test\ni01.png,b,train\ni02,c,val\ni03,b,train\n")
     dataset = read_folder(tmp_path)
-    assert layout(dataset) == {"i00": "test", "i01": "train", "i02": "val"}
-    assert [r.group for r in dataset.records] == ["a", "a", "b"]
+    assert layout(dataset) == {"i00": "test", "i01": "train", "i02": "val", "i03": "train"}
+    assert [r.group for r in dataset.records] == ["a", "b", "c", "b"]
     assert [r.id for r in dataset.split("val")] == ["i02"]
     with pytest.raises(ValueError, match="unknown split 'dev', choose one of train, val, test"):
         dataset.split("dev")
@@ -186,6 +224,18 @@ def test_bad_split_is_refused(tmp_path, table, message):
         read_folder(tmp_path)
 
 
+@pytest.mark.parametrize(("column", "split"), [("patient", "test"), ("group", "val")])
+def test_a_group_in_two_splits_is_refused_unless_its_column_is_dropped(tmp_path, column, split):
+    write_folder(tmp_path, numbered(3))
+    table = f"name,split,{column}\ni00,train,a\ni01,train,b\ni02,{split},a\n"
+    (tmp_path / "split.csv").write_text(table)
+    with pytest.raises(ValueError, match=rf"split\.csv: {column} 'a' is in train and in {split} .*") as error:
+        read_folder(tmp_path)
+    assert str(error.value).endswith(f"or drop the column {column} if each image may stand for itself")
+    (tmp_path / "split.csv").write_text("\n".join(row.rpartition(",")[0] for row in table.splitlines()))
+    assert layout(read_folder(tmp_path)) == {"i00": "train", "i01": "train", "i02": split}
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_split_in_another_encoding_is_one_line_that_names_it(tmp_path, encoding):
     root = write_folder(tmp_path / "data", numbered(2))
@@ -208,6 +258,7 @@ def test_split_in_another_encoding_is_one_line_that_names_it(tmp_path, encoding)
         ),
         ("classes: [a, b, c]\nvalues: [0, 255]\n", r"values must give one different number for each of classes"),
         ("classes: [a, b, c]\nignore: 1\n", r"ignore: 1 is also the value of a class"),
+        ("classes: [a, b]\nvalues: [0, 255]\nignore: 255\n", r"ignore: 255 is also the value of a class"),
         ("ignore: none\n", r"dataset\.yaml: ignore: .*integer.*, got 'none'"),
         ("intensity: [5, 5]\n", r"intensity must be \[low, high\] with low < high, got \[5\.0, 5\.0\]"),
         ("- a\n", r"dataset\.yaml: must hold keys and values, got list"),
@@ -318,6 +369,17 @@ def test_masks_that_are_no_labels_are_refused_with_advice(tmp_path):
         save(tmp_path / "masks" / "a.png", mask)
         with pytest.raises(ValueError, match=message):
             read_folder(tmp_path)
+
+
+def test_masks_of_0_and_255_are_read_once_the_advice_is_taken(tmp_path):
+    save(tmp_path / "images" / "a.png", np.zeros((1, 3), np.uint8))
+    save(tmp_path / "masks" / "a.png", np.array([[0, 255, 0]], np.uint8))
+    (tmp_path / "dataset.yaml").write_text("classes: [background, foreground]\nvalues: [0, 255]\n")
+    dataset = read_folder(tmp_path)
+    assert dataset.load(dataset.records[0], clean=False).noisy.tolist() == [[0, 1, 0]]
+    save(tmp_path / "masks" / "a.png", np.array([[0, 255, 9]], np.uint8))
+    with pytest.raises(ValueError, match=r"label 9 is not allowed \(classes: 0, 255; ignore: none\)"):
+        dataset.load(dataset.records[0], clean=False)
 
 
 def test_check_of_many_files_shows_progress_on_a_terminal_only(tmp_path, capsys, monkeypatch):

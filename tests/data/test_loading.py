@@ -88,7 +88,7 @@ def test_training_does_not_open_the_truth(ten):
 @pytest.mark.parametrize("augmentation", ["flip", "strong"])
 @pytest.mark.parametrize("crop", [None, (32, 48), (96, 150)])
 def test_labels_and_weight_share_one_geometry_exactly(augmentation, crop):
-    view = training_view(augmentation=augmentation, crop=crop, multiple_of=1)
+    view = training_view(augmentation=augmentation, crop=crop)
     padded = 0
     for seed in range(12):
         view.set_random_state(seed=seed)
@@ -106,7 +106,7 @@ def test_labels_and_weight_share_one_geometry_exactly(augmentation, crop):
 
 
 def test_flip_moves_image_and_labels_together():
-    view = training_view(augmentation="flip", crop=None, multiple_of=1)
+    view = training_view(augmentation="flip", crop=None)
     flips = 0
     for seed in range(40):
         view.set_random_state(seed=seed)
@@ -152,7 +152,7 @@ def test_zoom_above_one_magnifies():
 
 
 def test_strong_intensity_changes_the_image_only():
-    view = training_view(augmentation="strong", crop=None, multiple_of=1)
+    view = training_view(augmentation="strong", crop=None)
     start = {"image": torch.full((3, 20, 20), 0.5), "noisy": torch.ones(1, 20, 20, dtype=torch.uint8), "id": "a"}
     changed = 0
     for seed in range(10):
@@ -195,19 +195,6 @@ def test_size_resizes_labels_to_the_nearest_pixel(tmp_path):
     np.testing.assert_array_equal(batch.noisy[0], mask)
     inner = batch.image[0, 0, 14:, 20:]  # inside one block antialiasing has nothing to mix
     assert torch.allclose(inner, torch.full_like(inner, 120 / 255), atol=1e-6)
-
-
-def test_multiple_of_pads_at_the_lower_right(ten):
-    preparation = Preparation(multiple_of=10)
-    for loader in (
-        training_loader(ten, preparation=preparation, batch_size=10, seed=0),
-        evaluation_loader(ten, preparation=preparation, batch_size=10, split="train", clean=True),
-    ):
-        (batch,) = batches(loader)
-        assert batch.image.shape == (10, 1, 20, 20)
-        assert (batch.noisy[:, 12:] == 255).all() and (batch.noisy[:, :, 16:] == 255).all()
-        assert (batch.noisy[:, :12, :16] != 255).all()
-    assert (batch.clean[:, 12:] == 255).all()
 
 
 def test_order_is_a_function_of_seed_and_epoch():
@@ -266,50 +253,35 @@ def test_loader_leaves_the_global_generators_alone(ten):
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_processes_share_the_global_batches_of_one(ten, world_size):
     per_process = 2
-    whole = training_loader(ten, preparation=STRONG, batch_size=per_process * world_size, seed=0, drop_last=True)
+    whole = training_loader(ten, preparation=STRONG, batch_size=per_process * world_size, seed=0)
     shards = [
         batches(
-            training_loader(
-                ten,
-                preparation=STRONG,
-                batch_size=per_process,
-                seed=0,
-                rank=rank,
-                world_size=world_size,
-                drop_last=True,
-            ),
+            training_loader(ten, preparation=STRONG, batch_size=per_process, seed=0, rank=rank, world_size=world_size),
             epoch=1,
         )
         for rank in range(world_size)
     ]
     expected = batches(whole, epoch=1)
     assert {len(shard) for shard in shards} == {len(expected)}
-    for number, batch in enumerate(expected):
+    for number, batch in enumerate(expected[:-1]):  # the last one is filled up, see below
         for rank, shard in enumerate(shards):
             assert shard[number].ids == batch.ids[rank::world_size]
             assert torch.equal(shard[number].image, batch.image[rank::world_size])
 
 
-@pytest.mark.parametrize(("count", "world_size", "batch_size"), [(10, 4, 2), (11, 2, 4), (3, 4, 2), (9, 3, 3)])
-def test_last_batch_is_filled_so_that_processes_stay_in_step(count, world_size, batch_size):
-    shards = [
-        [i for _, i in EpochSampler(count, batch_size=batch_size, seed=0, rank=r, world_size=world_size)]
-        for r in range(world_size)
-    ]
+@pytest.mark.parametrize(("count", "world_size"), [(10, 4), (11, 2), (3, 4), (9, 3)])
+def test_last_batch_is_filled_so_that_processes_stay_in_step(count, world_size):
+    shards = [[i for _, i in EpochSampler(count, seed=0, rank=r, world_size=world_size)] for r in range(world_size)]
     assert {len(shard) for shard in shards} == {-(-count // world_size)}
-    assert len(EpochSampler(count, batch_size=batch_size, seed=0, world_size=world_size)) == len(shards[0])
+    assert len(EpochSampler(count, seed=0, world_size=world_size)) == len(shards[0])
     dealt = [shards[k % world_size][k // world_size] for k in range(len(shards[0]) * world_size)]
     order = epoch_order(count, seed=0, epoch=0)
     assert dealt[:count] == order and dealt[count:] == order[: len(dealt) - count]
 
 
-def test_drop_last_drops_the_global_batch():
-    sampler = EpochSampler(11, batch_size=2, seed=0, world_size=2, drop_last=True)
-    assert len(sampler) == len(list(sampler)) == 4
-    with pytest.raises(ValueError, match="3 images do not fill one batch of 4 and drop_last is set"):
-        EpochSampler(3, batch_size=2, seed=0, world_size=2, drop_last=True)
-    with pytest.raises(ValueError, match="cannot shard: batch_size=2, rank=2, world_size=2"):
-        EpochSampler(3, batch_size=2, seed=0, rank=2, world_size=2)
+def test_a_process_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="cannot shard: rank=2, world_size=2"):
+        EpochSampler(3, seed=0, rank=2, world_size=2)
 
 
 def test_mixed_sizes_need_size_or_crop_in_training(tmp_path):
@@ -363,7 +335,6 @@ def test_ignored_labels_survive_resizing_and_caching(tmp_path):
         ({"size": (0, 4)}, r"size must be \(rows, columns\) of at least 1, got \(0, 4\)"),
         ({"crop": (4,)}, r"crop must be \(rows, columns\)"),
         ({"augmentation": "wild"}, "unknown augmentation 'wild', choose one of none, flip, strong"),
-        ({"multiple_of": 0}, "multiple_of must be at least 1, got 0"),
     ],
 )
 def test_bad_preparation_is_refused(arguments, message):

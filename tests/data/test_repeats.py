@@ -37,12 +37,12 @@ def test_factors_of_one_give_every_image_once_and_the_order_is_repeatable():
 def test_processes_share_the_repeated_order():
     factors = [1.0, 2.0, 1.0, 2.5, 1.0, 1.0]
 
-    def indices(rank: int, world_size: int, batch_size: int) -> list[int]:
-        sampler = EpochSampler(6, batch_size=batch_size, seed=0, rank=rank, world_size=world_size, repeats=factors)
+    def indices(rank: int, world_size: int) -> list[int]:
+        sampler = EpochSampler(6, seed=0, rank=rank, world_size=world_size, repeats=factors)
         sampler.set_epoch(4)
         return [index for _, index in sampler]
 
-    alone, first, second = indices(0, 1, 2), indices(0, 2, 1), indices(1, 2, 1)
+    alone, first, second = indices(0, 1), indices(0, 2), indices(1, 2)
     assert [index for pair in zip(first, second, strict=True) for index in pair] == alone
 
 

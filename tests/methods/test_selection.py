@@ -79,5 +79,6 @@ def test_all_networks_are_trained_at_the_rates_of_one(cls, count):
     model = build_model("tiny", num_classes=3, channels=1)
     method = cls(model, 3)
     groups = method.parameter_groups()
-    assert len(groups["encoder"]) == count * len(list(model.encoder_parameters()))
-    assert len(groups["heads"]) == count * len(list(model.head_parameters())) and not groups["matrices"]
+    of_encoder, of_all = len(list(model.encoder.parameters())), len(list(model.parameters()))
+    assert len(groups["encoder"]) == count * of_encoder
+    assert len(groups["heads"]) == count * (of_all - of_encoder) and not groups["matrices"]
