@@ -264,7 +264,7 @@ def write_ablations() -> None:
 
 
 def write_looks() -> None:
-    """JCAS beside the baseline, what else was trained, and true labels on other data, from docs/results/, into docs/RESULTS.md."""
+    """JCAS beside baseline, other methods and true labels on other data, from docs/results/, into docs/RESULTS.md."""
     lines = [
         "| data | noise | wrong pixels | baseline | best other method | jcas | true labels | gap closed |",
         "|---|---|--:|--:|--:|--:|--:|--:|",
