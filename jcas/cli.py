@@ -32,6 +32,7 @@ DataFolder = Annotated[Path, typer.Argument(help="Dataset folder: images/, masks
 RunFolder = Annotated[Path, typer.Argument(help="Run folder of `jcas train`.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
 _INTERRUPTED = 130
+UPPER_BOUND = "upper_bound"
 NOISE_NAMES = "symmetric, asymmetric, pair_flip, matrix, ellipse, dilate_erode, markov, polygon, sfda"
 SET_WANTS = "--set wants NAME=VALUE"
 EXAMPLE = "\n\n[dim]Example:[/dim]\n\n"
@@ -279,18 +280,26 @@ def train(
         _say(f"run folder: {out}    report: jcas report {shlex.quote(str(out))}")
 
 
-@app.command(epilog=_example("jcas methods").strip())
-def methods() -> None:
-    """List the methods: name, paper, what each needs beyond a backbone."""
+@app.command(epilog=_example("jcas methods", "jcas methods volmin").strip())
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(help="Show this one: formula, options, what differs from its paper.")
+    ] = None,
+) -> None:
+    """List the methods: name, paper, what each needs beyond a backbone. With a NAME: all about that one."""
     from jcas.methods import METHODS, VARIANTS
 
+    if name is not None:
+        _print_card(name)
+        return
     named = Table("name", "paper", "needs", title="methods (a run: jcas train DATA --method NAME)")
     for name, cls in METHODS.items():
         named.add_row(name, cls.paper, cls.needs)
+    named.add_row(UPPER_BOUND, "baseline on true labels", "clean/; in jcas benchmark --methods only")
     named.columns[0].no_wrap = True
     variants = Table("name", "is", "with", title="variants: rows and ablations of the paper, and of our own parts")
     for name, (base, options) in VARIANTS.items():
-        variants.add_row(name, base, " ".join(f"{key}={json.dumps(value)}" for key, value in options.items()))
+        variants.add_row(name, base, _settings(options))
     variants.columns[0].no_wrap = variants.columns[1].no_wrap = True
     Console().print(named, variants)
 
@@ -594,6 +603,33 @@ def demo(
 def _say(text: str) -> None:
     """A line for people on stderr, as it is: rich would read brackets in a path as markup and wrap it."""
     print(text, file=sys.stderr)
+
+
+def _print_card(name: str) -> None:
+    """What is written of a method in its class, and its options."""
+    from jcas.methods import VARIANTS, method_class, method_options, option_defaults
+    from jcas.methods.card import card_paragraphs
+
+    out, method = Console(highlight=False), "baseline" if name == UPPER_BOUND else name
+    cls = method_class(method)
+    if name == UPPER_BOUND:
+        out.print(f"{name}: baseline trained on the true labels of clean/, a row of jcas benchmark. The same as a run:")
+        out.print("jcas train DATA --method baseline --labels clean\n")
+    elif name in VARIANTS:
+        out.print(f"{name}: {VARIANTS[name][0]} with {_settings(VARIANTS[name][1])}\n", markup=False)
+    for paragraph in card_paragraphs(cls):
+        out.print(paragraph + "\n", markup=False)
+    defaults, by_length, table = option_defaults(method), cls.schedule(50), Table("option", "default")
+    for option, value in {**defaults, **method_options(method, {}, epochs=50)}.items():
+        shown = "not set, see above" if value is None else json.dumps(value)
+        table.add_row(option, f"{shown} in a run of 50 epochs" if option in by_length else shown)
+    out.print("--set OPTION=VALUE:" if defaults else "It has no options.")
+    if defaults:
+        out.print(table)
+
+
+def _settings(options: dict[str, Any]) -> str:
+    return " ".join(f"{key}={json.dumps(value)}" for key, value in options.items())
 
 
 def _warn_of_noisy_truth(results: dict[str, Any]) -> None:

@@ -57,7 +57,7 @@ def broken(truth, tmp_path) -> Path:
     return Path(shutil.copytree(truth, tmp_path / "broken"))
 
 
-COMMANDS = ["synth", "corrupt", "train", "evaluate", "predict", "report", "benchmark", "demo"]
+COMMANDS = ["synth", "corrupt", "train", "evaluate", "predict", "report", "benchmark", "methods", "demo"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

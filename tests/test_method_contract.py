@@ -3,12 +3,12 @@
 import copy
 import math
 import re
-from inspect import signature
 
 import pytest
 import torch
 
-from jcas.methods import check_options, method_class, method_names, method_options
+from jcas.methods import check_options, method_class, method_names, method_options, option_defaults
+from jcas.methods.card import card_paragraphs
 from jcas.models import build_model
 from jcas.schema import Batch
 
@@ -245,9 +245,10 @@ def test_the_card_is_complete(name):
     assert cls.paper and len(card) > 150 and "Learns:" in card
     assert "math::" in card or "=" in card or "`" in card, "no formula, and no function that has one"
     assert "Differs from" in card
-    options = (key for key, option in signature(cls.__init__).parameters.items() if option.kind is option.KEYWORD_ONLY)
-    unnamed = [option for option in options if not re.search(rf"``{option}\b", card)]
+    unnamed = [option for option in option_defaults(name) if not re.search(rf"``{option}\b", card)]
     assert not unnamed, "options that the card does not explain"
+    shown = "\n".join(card_paragraphs(cls))
+    assert not re.search(r"\\|[{}]|``|:\w+:|::", shown), "markup that a terminal does not understand"
 
 
 def test_unknown_options_name_the_nearest(name):

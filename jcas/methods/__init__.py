@@ -35,6 +35,7 @@ __all__ = [
     "method_class",
     "method_names",
     "method_options",
+    "option_defaults",
 ]
 
 METHODS: dict[str, type[Method]] = {
@@ -106,11 +107,15 @@ def method_options(name: str, options: Mapping[str, Any], *, epochs: int) -> dic
     return {**method_class(name).schedule(epochs), **of_variant, **check_options(name, options)}
 
 
+def option_defaults(name: str) -> dict[str, Any]:
+    """Every option of a method with the default of its constructor."""
+    parameters = inspect.signature(method_class(name).__init__).parameters.values()
+    return {option.name: option.default for option in parameters if option.kind is option.KEYWORD_ONLY}
+
+
 def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options as their types; each must be a keyword of the method's constructor and fit its annotation."""
-    constructor = method_class(name).__init__
-    parameters, hints = inspect.signature(constructor).parameters, get_type_hints(constructor)
-    known = [key for key, parameter in parameters.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    known, hints = list(option_defaults(name)), get_type_hints(method_class(name).__init__)
     checked = {}
     for option, value in options.items():
         if option not in known:

@@ -59,9 +59,10 @@ class JCAS(Method):
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
-    released code with its quirks (``released``): docs/PAPER.md lists every difference. ``appearance`` (of it
-    ``screening`` of labels and ``refinement`` of predictions), ``witness``, ``outline_bias``, ``most_pairs``,
-    ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override it. docs/METHOD.md explains all.
+    released code with its quirks (``released``): docs/PAPER.md lists every difference, docs/METHOD.md explains ours.
+    ``appearance`` (of it ``screening`` of labels and ``refinement`` of predictions), ``witness``, ``outline_bias``,
+    ``most_pairs``, ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override it; ours has all of them but
+    ``learned_matrices``.
 
     Differs from the original: matrices are counted, for learned ones run away or stop short; Theorem 1 has another
     numerator, for the printed one leaves [0, 1]; the reverse map is norm(1 - cosine), for norm(1 - P') is almost

@@ -1,6 +1,8 @@
 """Names: variants are options, a new method is one file and one line, a network of its own replaces the encoder."""
 
 import importlib.util
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -8,9 +10,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from jcas.benchmark import UPPER_BOUND
 from jcas.cli import app
 from jcas.config import make_config
-from jcas.methods import METHODS, VARIANTS, Method, method_class, method_names, method_options
+from jcas.methods import METHODS, VARIANTS, Method, method_class, method_names, method_options, option_defaults
 from jcas.run import build_method
 
 MINE = '''
@@ -151,6 +154,29 @@ def test_the_list_of_methods_shows_every_name_with_its_paper():
     assert listed.exit_code == 0
     for name in method_names():
         assert name in listed.output and method_class(name).paper in listed.output
+    assert UPPER_BOUND in listed.output, "a name for benchmark --methods, too"
+
+
+@pytest.mark.parametrize("name", ["jcas", "jcas_paper", "mtcl", "baseline", UPPER_BOUND])
+def test_a_name_shows_its_card_with_all_options_and_defaults(name):
+    shown = CliRunner().invoke(app, ["methods", name], env={"COLUMNS": "80"})
+    assert shown.exit_code == 0 and "Differs from" in shown.output and "L = " in shown.output
+    assert max(map(len, shown.output.splitlines())) <= 80
+    method = "baseline" if name == UPPER_BOUND else name
+    defaults = {**option_defaults(method), **method_options(method, {}, epochs=50)}
+    rows = dict(re.findall(r"│ (\w+) +│ (.*?) +│", shown.output))
+    assert list(rows) == list(defaults)
+    for option, value in defaults.items():
+        assert rows[option].startswith("not set" if value is None else json.dumps(value)), option
+    if "warmup" in rows:
+        assert rows["warmup"].endswith("in a run of 50 epochs")
+
+
+def test_a_card_says_what_a_variant_and_the_upper_bound_are():
+    for name, words in (("jcas_paper", 'jcas with preset="paper"'), (UPPER_BOUND, "--method baseline --labels clean")):
+        assert words in CliRunner().invoke(app, ["methods", name], env={"COLUMNS": "120"}).output
+    unknown = CliRunner().invoke(app, ["methods", "jcsa"])
+    assert isinstance(unknown.exception, ValueError) and "did you mean 'jcas'?" in str(unknown.exception)
 
 
 def test_a_method_that_overrides_predict_is_refused():
