@@ -515,7 +515,8 @@ def benchmark(
     out: Annotated[Path, typer.Option(help="Folder of the benchmark; an existing one is continued or extended.")],
     data: Annotated[list[Path] | None, typer.Argument(help="Dataset folders; none: continue what is in --out.")] = None,
     noise: Annotated[
-        list[str] | None, typer.Option(help="NAME, NAME:key=value,key=value, sfda:RUN, or none; repeat.")
+        list[str] | None,
+        typer.Option(help=f"NAME or NAME:key=value, one of {NOISE_NAMES}:RUN, or none: labels as they are; repeat."),
     ] = None,
     methods: Annotated[
         list[str] | None, typer.Option(help="Names, with commas or repeated; upper_bound is one.", show_default="all")

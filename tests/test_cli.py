@@ -283,6 +283,15 @@ def test_help_of_train_tells_the_defaults():
         assert parameter.show_default == expected, parameter.name
 
 
+def test_help_of_benchmark_names_every_noise_on_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    code, out, _ = jcas("benchmark", "--help", capsys=capsys)
+    assert code == 0 and max(map(len, out.splitlines())) <= 80
+    about = re.search(r"--noise(.*?)--methods", out, re.DOTALL)[1]
+    assert {*NOISES, "none"} <= set(re.findall(r"\w+", about)) and "repeat" in about and "sfda:RUN" in about
+    assert "…" not in about
+
+
 def test_help_of_corrupt_names_every_noise():
     option = next(parameter for parameter in commands()["corrupt"].params if parameter.name == "noise")
     assert option.help == f"NAME or NAME:key=value, one of {', '.join(NOISES)}."

@@ -93,7 +93,8 @@ def parse_noise(text: str) -> NoiseSpec:
         return NoiseSpec("sfda", {}, Path(rest))
     if name != AS_THEY_ARE and name not in NOISES:
         known = ", ".join([AS_THEY_ARE, *(key for key in NOISES if key != "sfda"), "sfda:RUN"])
-        raise ValueError(f"--noise {text}: unknown noise {name!r} (known: {known})")
+        hint = ", repeat --noise for each" if "," in name else ""
+        raise ValueError(f"--noise {text}: unknown noise {name!r}{hint} (known: {known})")
     items = _NEXT_PARAMETER.split(rest) if rest else []
     parameters = named_values(items, wanted=f"--noise {text}: expected key=value after the colon")
     if name == AS_THEY_ARE and parameters:

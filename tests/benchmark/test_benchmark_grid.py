@@ -367,6 +367,7 @@ def test_report_of_a_benchmark_is_one_page(finished, tmp_path, capsys):
     ("arguments", "complaint"),
     [
         (("--noise", "elipse"), "unknown noise 'elipse'"),
+        (("--noise", "ellipse,symmetric"), "unknown noise 'ellipse,symmetric', repeat --noise for each"),
         (("--noise", "symmetric:rate"), "expected key=value after the colon, got 'rate'"),
         (("--noise", "symmetric:rate=2"), "rate"),
         (("--noise", "sfda"), "sfda:RUN"),
