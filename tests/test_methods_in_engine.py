@@ -16,7 +16,7 @@ from jcas.corrupt import corrupt
 from jcas.data import open_dataset
 from jcas.data.synthetic import write_dataset
 from jcas.engine import Engine, train
-from jcas.methods import METHODS, Method, method_class, method_options
+from jcas.methods import Method, method_class, method_names, method_options
 from jcas.methods.outline_bias import OutlineBias
 from jcas.models import build_model
 from jcas.run import build_method, read_run
@@ -112,10 +112,12 @@ def step_in_process(rank: int, store: str, wrong: str) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{store}", timeout=patience, rank=rank, world_size=2)
     seen = Batch(image=torch.rand(2, 1, 32, 40), noisy=torch.zeros(2, 32, 40, dtype=torch.long), ids=("c", "d"))
     seen.noisy[:, 8:24, 8:30] = 1  # validation images are the same for all
-    for name, drawn in [*((name, False) for name in METHODS), ("jcas", True)]:  # variants are options of these
+    for name, drawn in [*((name, False) for name in method_names()), ("jcas", True)]:
         torch.manual_seed(0)
         cls, options = method_class(name), method_options(name, {}, epochs=5)
         encoder = f"{cls.network}:tiny" if cls.network else "tiny"
+        if name == "jcas_released":
+            encoder = "resnet18"  # of which it freezes layers
         model = build_model(encoder, num_classes=3, channels=1, **cls.model_options(encoder, **options))
         method = cls(model, 3, **options)
         parallel = DistributedDataParallel(method, find_unused_parameters=True)
@@ -139,6 +141,8 @@ def step_in_process(rank: int, store: str, wrong: str) -> None:
         mine = {**dict(method.named_parameters()), **method.matrices(), **buffers}
         if name == "jcas" and method.image_objects != drawn:
             mine["image_objects"] = torch.tensor(float(rank))  # to be reported
+        if name == "jcas_released":
+            assert any(not p.requires_grad for p in method.parameters())
         for key, value in mine.items():
             first = value.detach().clone()
             distributed.broadcast(first, src=0)

@@ -36,12 +36,12 @@ class JCAS(Method):
     with refined logits :math:`P = Q + \frac12 (P'Q - P'_{re}Q)`. Learns: the model; and of the noise T_C (C x C) and
     T_A (2 x 2), by counting or by gradient.
 
-    The first ``warmup`` epochs are the baseline. From the last of them on every epoch counts the model's predictions
-    against the labels (`confusion_counts`): the shares of the classes are the prior N, the labels of the surest quarter
-    of each class (`core_confidence`), rows normalised (`counted_transition`), are T_C, and Theorem 1 gives T_A.
-    ``consistency_weight=0`` lets T_A be counted on its own instead. With ``learned_matrices=True`` (the paper's way)
-    both are learned by gradient beside a volume term of weight ``volume_weight``, and ``consistency_weight`` weighs
-    L_CACR.
+    The first ``warmup`` epochs (three tenths of a run) are the baseline. From the last of them on every epoch counts
+    the model's predictions against the labels (`confusion_counts`): the shares of the classes are the prior N, the
+    labels of the surest quarter of each class (`core_confidence`), rows normalised (`counted_transition`), are T_C, and
+    Theorem 1 gives T_A. ``consistency_weight=0`` lets T_A be counted on its own instead. With ``learned_matrices=True``
+    (the paper's way) both are learned by gradient beside a volume term of weight ``volume_weight`` (1e-3 is ours; 1e-4
+    VolMin's, in `paper`; 0.5 the released code's), and ``consistency_weight`` (0.01, the paper's) weighs L_CACR.
 
     No matrix explains a habit of those who draw, and a network learns it like any shape. The warm-up measures which
     kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``). A `ColourWitness`
@@ -63,8 +63,12 @@ class JCAS(Method):
     ``screening`` of labels and ``refinement`` of predictions), ``witness``, ``outline_bias``, ``most_pairs``,
     ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override it. docs/METHOD.md explains all.
 
-    DAR runs on the grid of the features; its correction of the logits is added at the grid of the logits, so that a
-    coarse affinity grid does not blur a fine prediction. Memory O(n d): no n x n tensor exists.
+    Differs from the original: matrices are counted, for learned ones run away or stop short; Theorem 1 has another
+    numerator, for the printed one leaves [0, 1]; the reverse map is norm(1 - cosine), for norm(1 - P') is almost
+    constant; the warm-up trains no pairs and is a part of the run (there a stage of the same length; a class not found
+    when the counting starts may never be); at most ``most_pairs`` are drawn per image (65,536 is ours, all of a grid of
+    16 x 16; there all, which cost O(n^2)); DAR runs on the grid of the features and its correction is added at that of
+    the logits, so that a coarse grid does not blur a fine prediction; what the image says is ours. Memory O(n d).
     """
 
     paper = "Guo & Yuan, MICCAI 2022"

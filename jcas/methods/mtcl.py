@@ -53,10 +53,11 @@ class MTCL(Method):
     Without trusted images (``trusted`` in dataset.yaml) every image is an "other" one whose loss has weight 1:
     labels as given for ``warmup`` epochs, corrected afterwards.
 
-    Learns: the model; the teacher follows. All numbers are the paper's; ``warmup`` (a fifth of the run) and ``ramp``
-    (three quarters) stand for its iteration counts. Differs from the original: any number of classes; soft labels stay
-    soft (there a cast to integers deletes them); no focal and no boundary loss, which are meant for thin vessels; the
-    batch is not drawn from two streams, so trusted images come as often as others. The student predicts.
+    Learns: the model; the teacher follows. All numbers are the paper's, among them ``consistency_weight`` 0.1 and
+    ``corrected_weight`` 5 of the formula; ``warmup`` (a fifth of the run) and ``ramp`` (three quarters) stand for its
+    iteration counts. Differs from the original: any number of classes; soft labels stay soft (there a cast to integers
+    deletes them); no focal and no boundary loss, which are meant for thin vessels; the batch is not drawn from two
+    streams, so trusted images come as often as others. The student predicts.
     """
 
     paper = "Xu et al., MICCAI 2021"
