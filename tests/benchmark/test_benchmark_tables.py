@@ -145,6 +145,24 @@ def test_paper_numbers_stand_only_beside_its_own_experiment(tmp_path, dataset, n
     assert ("(" in row_of(text, "jcas")[8]) == shown
 
 
+@pytest.mark.parametrize(
+    ("noise", "parameters", "shown"),
+    [
+        ("ellipse", {}, True),
+        ("ellipse", {"fit": "moments", "jitter": 0.25, "min_pixels": 12}, True),  # as noise.json says it
+        ("ellipse", {"fit": "enclosing", "jitter": 0.25, "min_pixels": 12}, False),
+        ("ellipse", {"jitter": 0.1}, False),
+        ("symmetric", {"rate": 0.5}, True),
+        ("asymmetric", {"rate": 0.5, "matrix_seed": 0}, True),
+        ("asymmetric", {"rate": 0.5, "matrix_seed": 1}, False),
+        ("sfda", {"source": "runs/x"}, True),
+        ("clean", {}, False),  # of jcas: only the upper bound has it
+    ],
+)
+def test_paper_numbers_need_all_parameters_of_its_noise(noise, parameters, shown):
+    assert (paper_scores("EndoVis18", noise, parameters, "jcas") is not None) == shown
+
+
 def test_paper_gap_is_from_the_papers_numbers(summary):
     # (58.452 - 45.951) / (63.648 - 45.951) = 0.7064
     entry = next(e for e in summary["datasets"][0]["noises"][0]["methods"] if e["method"] == "jcas")
