@@ -18,6 +18,7 @@ from matplotlib.patches import Patch
 
 from jcas.benchmark.grid import UPPER_BOUND, Cell, Grid
 from jcas.benchmark.noisy_sets import CLEAN, NoisySet
+from jcas.benchmark.summary import table_order
 from jcas.benchmark.tables import method_name
 from jcas.data import Dataset, Record, open_dataset, read_mask
 from jcas.gallery import overlay
@@ -97,8 +98,7 @@ class _Panel:
 
     def methods(self, grid: Grid) -> list[str]:
         """All methods with a picture, the upper bound first."""
-        found = dict.fromkeys(method for one in self.sets for method in _shown_cells(grid, one))
-        return sorted(found, key=lambda method: method != UPPER_BOUND)
+        return sorted({method for one in self.sets for method in _shown_cells(grid, one)}, key=table_order)
 
     def widths(self) -> list[float]:
         """Inches of each image when all are ``_TILE`` high."""

@@ -84,12 +84,11 @@ def _shared_settings(summary: Mapping[str, Any]) -> str:
 
 def _overview(dataset: Mapping[str, Any]) -> list[str]:
     groups = dataset["noises"]
-    methods = dict.fromkeys(entry["method"] for group in groups for entry in group["methods"])
     lines = [_line(["method", *(f"`{group['noise']}`" for group in groups)]), _rule(1, len(groups))]
     if dataset["upper_bound"]:
         upper = number(dataset["upper_bound"]["jac"][MEAN])
         lines.append(_line([method_name("upper_bound"), *[upper] * len(groups)]))
-    for method in methods:
+    for method in dataset["methods"]:
         found = [next((e for e in group["methods"] if e["method"] == method), None) for group in groups]
         lines.append(_line([method_name(method), *("–" if e is None else _marked(e["jac"][MEAN]) for e in found)]))
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def build_benchmark_report(folder: Path, out: Path, *, title: str = "Benchmark o
             if (chart := _chart(summary, dataset["dataset"], group, colours))
         ],
         "pictures": _picture(folder / _PICTURES),
-        "matrices": _matrices(folder),
+        "matrices": _matrices(folder, summary["datasets"]),
         "seeds": sorted({cell["seed"] for cell in _finished(folder)}),
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "has_paper": any(
@@ -91,7 +91,7 @@ def _verdict(dataset: Mapping[str, Any], group: Mapping[str, Any]) -> str:
 def _overview(dataset: Mapping[str, Any]) -> dict[str, Any]:
     """Mean Jac of every method under every noise; None where the cell is missing."""
     by_noise = [{entry["method"]: entry["jac"]["mean"] for entry in group["methods"]} for group in dataset["noises"]]
-    rows = [(m, [found.get(m) for found in by_noise]) for m in dict.fromkeys(m for found in by_noise for m in found)]
+    rows = [(method, [found.get(method) for found in by_noise]) for method in dataset["methods"]]
     if dataset["upper_bound"]:
         rows.insert(0, ("upper_bound", [dataset["upper_bound"]["jac"]["mean"]] * len(by_noise)))
     return {"dataset": dataset["dataset"], "noises": [group["noise"] for group in dataset["noises"]], "rows": rows}
@@ -122,16 +122,23 @@ def _finished(folder: Path) -> list[dict[str, Any]]:
     return [cell for cell in cells if (folder / "cells" / cell["name"] / "results.json").is_file()]
 
 
-def _matrices(folder: Path) -> list[dict[str, Any]]:
+def _matrices(folder: Path, datasets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What the first seed of each method has learnt of each noise, beside the truth where it is known."""
     first: dict[tuple[str, str, str], dict[str, Any]] = {}
     for cell in sorted(_finished(folder), key=lambda cell: int(cell["seed"])):
         first.setdefault((cell["dataset"], cell["noise"], cell["method"]), cell)
     found = []
-    for (dataset, noise, method), cell in first.items():
-        views = [view for view in matrix_views(read_run(folder / "cells" / cell["name"])) if view.learnt]
+    rows = [
+        (dataset["dataset"], group["noise"], entry["method"])
+        for dataset in datasets
+        for group in dataset["noises"]
+        for entry in group["methods"]
+    ]
+    for name, noise, method in (row for row in rows if row in first):  # of some only the row was kept
+        run = read_run(folder / "cells" / first[name, noise, method]["name"])
+        views = [view for view in matrix_views(run) if view.learnt]
         if views:
-            found.append({"name": f"{dataset}, {noise}: {method}", "views": views})
+            found.append({"name": f"{name}, {noise}: {method}", "views": views})
     return found
 
 

@@ -182,6 +182,27 @@ def test_paper_table_is_whole_and_adds_up():
     assert paper_scores("EndoVis18", "sfda", {"source": "runs/x"}, "css")["dice"]["wrist"] == 61.765
 
 
+def test_rows_of_every_table_and_line_follow_the_registry(tmp_path):
+    out = write_benchmark(tmp_path / "bench")
+    content = json.loads((out / "grid.json").read_text())
+    content["cells"].reverse()  # methods that joined a grid one after the other
+    (out / "grid.json").write_text(json.dumps(content))
+    grid = read_grid(out)
+    dataset = summarize(grid, collect(grid))["datasets"][0]
+    expected = ["baseline", "volmin", "jcas"]
+    assert dataset["methods"] == [entry["method"] for entry in dataset["noises"][0]["methods"]] == expected
+    assert [line["method"] for line in dataset["noises"][0]["curves"]] == ["upper_bound", *expected]
+
+
+def test_an_overview_lists_methods_of_all_noises_in_one_order(summary):
+    dataset = summary["datasets"][0]
+    volmin = next(entry for entry in dataset["noises"][0]["methods"] if entry["method"] == "volmin")
+    dataset["noises"].insert(0, {**dataset["noises"][0], "noise": "polygon", "methods": [volmin]})
+    overview = markdown(summary).partition("Mean Jac (%) by noise:")[2].partition("###")[0]
+    methods = [line.split("|")[1].strip() for line in overview.strip().splitlines()[2:]]
+    assert methods == ["upper bound", "baseline", "volmin", "jcas"]
+
+
 def test_noise_rates_say_which_labels_are_cleaner(summary):
     assert "| EndoVis18 | `ellipse` | 12.5 % | 5.0 % | pairs |" in noise_rates(summary)
 

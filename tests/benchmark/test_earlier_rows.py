@@ -58,6 +58,17 @@ def test_rows_of_at_least_as_many_seeds_replace_earlier_ones(tmp_path):
             assert row["gap_recovered"][part] == pytest.approx(own[name]["gap_recovered"][part])
 
 
+def test_rows_of_two_folders_stand_in_the_order_of_the_registry(tmp_path):
+    before = summary_of(tmp_path / "a", without=("baseline",))
+    before["datasets"][0]["noises"][0]["methods"].reverse()
+    before["datasets"][0]["noises"][0]["curves"].reverse()
+    merged = with_earlier(summary_of(tmp_path / "b", without=("volmin", "jcas")), before)
+    group = merged["datasets"][0]["noises"][0]
+    assert [row["method"] for row in group["methods"]] == merged["datasets"][0]["methods"] == [*rows(merged)]
+    assert [*rows(merged)] == ["baseline", "volmin", "jcas"]
+    assert [line["method"] for line in group["curves"]] == ["upper_bound", "baseline", "volmin", "jcas"]
+
+
 def test_rows_of_other_settings_or_other_labels_are_refused(tmp_path):
     before, now = summary_of(tmp_path / "a"), summary_of(tmp_path / "b")
     before["settings"]["epochs"] = 3
@@ -77,5 +88,7 @@ def test_lines_of_a_table_are_kept_by_their_keys():
     now = [*head, "| x | n | – | 5 |", "| y | m | 6 | 7 |"]
     kept = ["| x | m | 1 | 2 |", "| x | n | 3 | 5 |", "| y | m | 6 | 7 |"]
     assert with_earlier_lines(now, earlier, keys=2) == [*head, *kept]
+    backwards = with_earlier_lines(now, earlier, keys=2, order=lambda row: -int(row[2]))
+    assert backwards == [*head, *reversed(kept)]
     other = ["| noise | method | a |", "|---|---|---|"]
     assert with_earlier_lines(now, [*other, "| x | m | 1 |"], keys=2) == now  # another table
