@@ -71,7 +71,7 @@ def _better(now: Any, before: Any) -> Any:
         return now or before
     if len(now["seeds"]) >= len(before["seeds"]):
         return now
-    return before | {"by_seed": before["by_seed"] | now["by_seed"]}
+    return before | {key: before.get(key, {}) | now[key] for key in ("by_seed", "commits")}
 
 
 def _groups(now: list[Any], before: list[Any]) -> list[Any]:

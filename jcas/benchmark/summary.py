@@ -161,6 +161,7 @@ def _entry(rows: Sequence[Row], classes: Sequence[str], paper: Mapping[str, Any]
             shown = None if paper is None else paper[metric].get(name)
             entry[metric][name] = {"mean": mean, "std": deviation, "mark": "", "paper": shown}
     entry["by_seed"] = {str(row["seed"]): row["jac"][MEAN] for row in rows}  # mean Jac, for comparing seed by seed
+    entry["commits"] = {str(row["seed"]): row["commit"] for row in rows}  # None outside a checkout
     gap, deviation = mean_and_deviation([row["gap_recovered"] for row in rows])
     entry["gap_recovered"] = {"mean": gap, "std": deviation, "mark": "", "paper": None}
     entry["seconds"] = mean_and_deviation([row["seconds"] for row in rows])[0]

@@ -78,7 +78,7 @@ def number(cell: Mapping[str, Any], *, decimals: int = DECIMALS) -> str:
 def _shared_settings(summary: Mapping[str, Any]) -> str:
     settings = summary["settings"]
     shared = ", ".join(f"{key} {settings[key]}" for key in _SHARED if settings.get(key) is not None)
-    versions = ", ".join(summary["versions"]) or "nothing finished"
+    versions = ", ".join(sorted({found.partition(" ")[0] for found in summary["versions"]})) or "nothing finished"
     return f"Shared by all cells: {shared}. Version: {versions}."
 
 
@@ -97,14 +97,21 @@ def _overview(dataset: Mapping[str, Any]) -> list[str]:
 def _noise_table(dataset: Mapping[str, Any], group: Mapping[str, Any]) -> list[str]:
     columns = _columns(dataset)
     head = ["method", *(f"{name} {_HEADINGS[metric]}" for name, metric in columns)]
-    lines = [_line([*head, "gap recovered", "seeds", "time", "CPU", "MB"]), _rule(1, len(columns) + 5)]
+    lines = [_line([*head, "gap recovered", "seeds", "time", "CPU", "MB", "commit"]), _rule(1, len(columns) + 5, 1)]
     entries = [dataset["upper_bound"]] if dataset["upper_bound"] else []
     for entry in [*entries, *group["methods"]]:
         scores = [_marked(entry[metric][name]) for name, metric in columns]
         of_processor = "–" if entry["cpu_seconds"] is None else f"{entry['cpu_seconds']:.0f} s"
         cost = [str(len(entry["seeds"])), readable(entry["seconds"]), of_processor, f"{entry['peak_memory_mb']:.0f}"]
-        lines.append(_line([method_name(entry["method"]), *scores, number(entry["gap_recovered"]), *cost]))
+        source = _commits(entry)
+        lines.append(_line([method_name(entry["method"]), *scores, number(entry["gap_recovered"]), *cost, source]))
     return lines
+
+
+def _commits(entry: Mapping[str, Any]) -> str:
+    """What trained the seeds of a row; – for seeds of which nobody knows, as in older summaries."""
+    commits = entry.get("commits", {})
+    return ", ".join(sorted({commits.get(str(seed)) or "–" for seed in entry["seeds"]}))
 
 
 def _notes(dataset: Mapping[str, Any]) -> list[str]:
@@ -112,7 +119,8 @@ def _notes(dataset: Mapping[str, Any]) -> list[str]:
         f"{dataset['split'].capitalize()} split, percent, mean ± standard deviation over seeds; **best** and "
         "<u>second</u> of each column (without the upper bound, which trains on true labels). Gap recovered: "
         "(Jac − baseline) / (upper bound − baseline). Time of training, processor time (which other work on the "
-        "machine lengthens less; – if not measured) and peak memory are those of one cell.",
+        "machine lengthens less; – if not measured) and peak memory are those of one cell. Commit: of the code that "
+        "trained them.",
     ]
     if _has_paper(dataset):
         lines += ["", "In brackets: Table 1 of the paper, whose epoch was the best on the test split; ours never is."]
@@ -140,8 +148,8 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _rule(texts: int, numbers: int) -> str:
-    return "|" + "---|" * texts + "--:|" * numbers
+def _rule(texts: int, numbers: int, last_texts: int = 0) -> str:
+    return "|" + "---|" * texts + "--:|" * numbers + "---|" * last_texts
 
 
 def _latex_table(dataset: Mapping[str, Any]) -> str:

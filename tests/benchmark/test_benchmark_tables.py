@@ -111,13 +111,29 @@ def test_best_and_second_are_marked(values, expected):
 def test_markdown_shows_means_marks_and_gap(summary):
     text = markdown(summary)
     cells = row_of(text, "jcas")
-    # shaft Dice, shaft Jac, wrist, clasper, mean Dice, mean Jac, gap, seeds, time, CPU, MB; sd of (55, 65) = 7.07
+    # shaft Dice, shaft Jac, wrist, clasper, mean Dice, mean Jac, gap, seeds, time, CPU, MB, commit; sd of 55, 65 = 7.07
     assert cells[8] == "**60.00 ± 7.07** (58.45)" and cells[2] == "**70.00 ± 7.07** (75.38)"
-    assert cells[9].startswith("0.60 ± 0.28") and cells[10:] == ["2", "1 min", "46 s", "700"]
+    assert cells[9].startswith("0.60 ± 0.28") and cells[10:] == ["2", "1 min", "46 s", "700", "abc1234"]
     assert row_of(text, "volmin")[8].startswith("<u>53.00 ± 1.41</u>")
     assert row_of(text, "baseline")[8] == "45.00 ± 7.07 (45.95)" and row_of(text, "baseline")[12] == "–"
     upper = row_of(text, "upper bound")
     assert upper[8] == "70.00 ± 7.07 (63.65)", "the upper bound is no competitor: no mark"
+
+
+def test_rows_say_which_commit_trained_each_seed(tmp_path):
+    out = write_benchmark(tmp_path / "bench")
+    for path, commit in zip(sorted((out / "cells").glob("*jcas*")), ("fff0000", None), strict=True):
+        results = json.loads((path / "results.json").read_text())
+        (path / "results.json").write_text(json.dumps(results | {"commit": commit}))
+    grid = read_grid(out)
+    summary = summarize(grid, collect(grid))
+    baseline, volmin, jcas = summary["datasets"][0]["noises"][0]["methods"]
+    assert jcas["commits"] == {"0": "fff0000", "1": None}
+    assert volmin["commits"] == {"0": "abc1234", "1": "abc1234"}
+    del baseline["commits"]  # a summary of an older version
+    text = markdown(summary)
+    assert [row_of(text, name)[-1] for name in ("baseline", "volmin", "jcas")] == ["–", "abc1234", "fff0000, –"]
+    assert "Version: 0.1.0.\n" in text, "the commits stand in the rows"
 
 
 def test_latex_marks_like_the_paper(summary):

@@ -14,17 +14,19 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from earlier import with_earlier, with_earlier_lines
 
 
-def summary_of(out: Path, *, without: tuple[str, ...] = (), jac: dict[str, float] | None = None) -> dict:
+def summary_of(
+    out: Path, *, without: tuple[str, ...] = (), jac: dict[str, float] | None = None, commit: str = "abc1234"
+) -> dict:
     """Summary of a finished benchmark; cells whose name has one of the words are not finished, others score ``jac``."""
     grid = read_grid(write_benchmark(out, noise="symmetric", rate=0.5))
     for cell in grid.cells:
         results = grid.folder(cell) / "results.json"
         if any(word in cell.name for word in without):
             results.unlink()
-        elif cell.method in (jac or {}):
+        else:
             found = json.loads(results.read_text())
-            found["jac"]["mean"] = (jac or {})[cell.method]
-            results.write_text(json.dumps(found))
+            found["jac"]["mean"] = (jac or {}).get(cell.method, found["jac"]["mean"])
+            results.write_text(json.dumps(found | {"commit": commit}))
     return summarize(grid, collect(grid))
 
 
@@ -34,12 +36,14 @@ def rows(summary: dict) -> dict[str, dict]:
 
 def test_rows_that_are_missing_or_have_fewer_seeds_stay_and_shares_are_made_anew(tmp_path):
     before = summary_of(tmp_path / "a")
-    now = summary_of(tmp_path / "b", without=("volmin", "baseline__s1", "upper_bound"), jac={"jcas": 70.0})
+    missing = ("volmin", "baseline__s1", "upper_bound")
+    now = summary_of(tmp_path / "b", without=missing, jac={"jcas": 70.0}, commit="def5678")
     merged = with_earlier(now, before)
     found = rows(merged)
     assert found["volmin"]["jac"]["mean"]["mean"] == 53.0
     assert found["baseline"]["seeds"] == [0, 1] and found["baseline"]["jac"]["mean"]["mean"] == 45.0
     assert found["jcas"]["by_seed"] == {"0": 70.0, "1": 70.0}
+    assert found["baseline"]["commits"] == {"0": "def5678", "1": "abc1234"}, "seed 0 was trained anew"
     assert merged["datasets"][0]["upper_bound"]["jac"]["mean"]["mean"] == 70.0
     # Baseline 45, upper bound 70: the new JCAS closes all of it, VolMin 8 of 25 as before.
     assert found["jcas"]["gap_recovered"]["mean"] == pytest.approx(1.0)
