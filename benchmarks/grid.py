@@ -161,7 +161,7 @@ def write_documents(part: str, work: Path) -> None:
     results, pictures = ROOT / "docs" / "results", ROOT / "docs" / "pictures"
     results.mkdir(exist_ok=True)
     pictures.mkdir(exist_ok=True)
-    own = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    own = json.loads((out / "table.json").read_text(encoding="utf-8"))
     kept = results / f"grid_{part}.json"
     summary = with_earlier(own, json.loads(kept.read_text(encoding="utf-8"))) if kept.is_file() else own
     kept.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")

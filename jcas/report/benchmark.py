@@ -20,7 +20,7 @@ from jcas.report.training import matrix_views
 COLOURS = 8
 """Number of line colours that the style sheet defines; later methods get them again, dashed."""
 
-_SUMMARY, _PICTURES, _GRID = "summary.json", "qualitative.png", "grid.json"
+_SUMMARY, _PICTURES, _GRID = "table.json", "qualitative.png", "grid.json"
 _LARGEST_SIDE = 16_383  # of a WebP
 
 
@@ -38,6 +38,8 @@ def build_benchmark_report(folder: Path, out: Path, *, title: str = "Benchmark o
         summary = json.loads((folder / _SUMMARY).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{folder / _SUMMARY} is not valid JSON: {error}") from error
+    if not isinstance(summary, dict):
+        raise ValueError(f"{folder / _SUMMARY}: of an older version; jcas benchmark --out {folder} --tables renews it")
     methods = dict.fromkeys(
         line["method"]
         for dataset in summary["datasets"]
