@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jcas.benchmark.noisy_sets import AS_THEY_ARE
 from jcas.benchmark.progress import readable
 from jcas.benchmark.summary import DECIMALS, MEAN, METRICS
 
@@ -20,7 +21,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
         if len(dataset["noises"]) > 1:
             lines += ["Mean Jac (%) by noise:", "", *_overview(dataset), ""]
         for group in dataset["noises"]:
-            lines += [f"### {group['noise']}", "", *_noise_table(dataset, group), ""]
+            lines += [f"### {noise_title(group['noise'])}", "", *_noise_table(dataset, group), ""]
         lines += [*_notes(dataset), ""]
     if summary["failed"]:
         lines += ["## Failed cells", "", *(f"- `{f['cell']}`: {f['error']}" for f in summary["failed"]), ""]
@@ -46,7 +47,7 @@ def noise_rates(summary: Mapping[str, Any]) -> str:
         else:
             cleaner = "equal" if pixels == pairs else "pairs" if pairs < pixels else "pixels"
             cells = [f"{100 * pixels:.1f} %", f"{100 * pairs:.1f} %", cleaner]
-        lines.append(_line([found["dataset"], f"`{found['noise']}`", *cells]))
+        lines.append(_line([found["dataset"], _quoted(found["noise"]), *cells]))
     return "\n".join(lines) + "\n"
 
 
@@ -58,6 +59,15 @@ def latex(summary: Mapping[str, Any]) -> str:
 def method_name(method: str) -> str:
     """Method as a table shows it."""
     return method.replace("_", " ")
+
+
+def noise_title(noise: str) -> str:
+    """Noise as a heading shows it.
+
+    >>> noise_title("none"), noise_title("symmetric:rate=0.5")
+    ('labels as given', 'symmetric:rate=0.5')
+    """
+    return "labels as given" if noise == AS_THEY_ARE else noise
 
 
 def number(cell: Mapping[str, Any], *, decimals: int = DECIMALS) -> str:
@@ -84,7 +94,7 @@ def _shared_settings(summary: Mapping[str, Any]) -> str:
 
 def _overview(dataset: Mapping[str, Any]) -> list[str]:
     groups = dataset["noises"]
-    lines = [_line(["method", *(f"`{group['noise']}`" for group in groups)]), _rule(1, len(groups))]
+    lines = [_line(["method", *(_quoted(group["noise"]) for group in groups)]), _rule(1, len(groups))]
     if dataset["upper_bound"]:
         upper = number(dataset["upper_bound"]["jac"][MEAN])
         lines.append(_line([method_name("upper_bound"), *[upper] * len(groups)]))
@@ -124,10 +134,15 @@ def _notes(dataset: Mapping[str, Any]) -> list[str]:
     ]
     if _has_paper(dataset):
         lines += ["", "In brackets: Table 1 of the paper, whose epoch was the best on the test split; ours never is."]
-    unsure = [f"`{group['noise']}`" for group in dataset["noises"] if group["truth"] == "masks"]
+    unsure = [_quoted(group["noise"]) for group in dataset["noises"] if group["truth"] == "masks"]
     if unsure:
-        lines += ["", f"Under {', '.join(unsure)} there is no clean/: scores are against masks/, right or wrong."]
+        lines += ["", f"No clean/ for {', '.join(unsure)}: scores are against masks/, right or wrong."]
     return lines
+
+
+def _quoted(noise: str) -> str:
+    title = noise_title(noise)
+    return f"`{noise}`" if title == noise else title
 
 
 def _has_paper(dataset: Mapping[str, Any]) -> bool:
@@ -178,7 +193,7 @@ def _latex_table(dataset: Mapping[str, Any]) -> str:
             lines.append(r"\midrule")
         for number_of_row, entry in enumerate(group["methods"]):
             rows = len(group["methods"])
-            first = rf"\multirow{{{rows}}}{{*}}{{{_tex(group['noise'])}}}" if number_of_row == 0 else ""
+            first = rf"\multirow{{{rows}}}{{*}}{{{_tex(noise_title(group['noise']))}}}" if number_of_row == 0 else ""
             lines.append(_latex_row(first, dataset, entry))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 

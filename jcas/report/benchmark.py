@@ -49,6 +49,7 @@ def build_benchmark_report(folder: Path, out: Path, *, title: str = "Benchmark o
     colours = {method: position for position, method in enumerate(methods)}
     context: dict[str, Any] = {
         "title": title,
+        "noise_title": _noise_title,
         "summary": summary,
         "verdicts": [_verdict(d, g) for d in summary["datasets"] for g in d["noises"]],
         "overviews": [_overview(dataset) for dataset in summary["datasets"] if len(dataset["noises"]) > 1],
@@ -72,14 +73,19 @@ def build_benchmark_report(folder: Path, out: Path, *, title: str = "Benchmark o
     return write_page(render_page("benchmark.html", context), out)
 
 
+def _noise_title(noise: str) -> str:
+    return "labels as given" if noise == "none" else noise
+
+
 def _verdict(dataset: Mapping[str, Any], group: Mapping[str, Any]) -> str:
     """Who leads under one noise, and by how much over the baseline."""
     scored = {e["method"]: e["jac"]["mean"]["mean"] for e in group["methods"]}
     scored = {method: value for method, value in scored.items() if value is not None}
     if not scored:
-        return f"{dataset['dataset']}, {group['noise']}: nothing could be scored."
+        return f"{dataset['dataset']}, {_noise_title(group['noise'])}: nothing could be scored."
     best = max(scored, key=lambda method: scored[method])
-    sentence = f"{dataset['dataset']}, {group['noise']}: {best} reaches {scored[best]:.2f} % mean Jaccard"
+    name = f"{dataset['dataset']}, {_noise_title(group['noise'])}"
+    sentence = f"{name}: {best} reaches {scored[best]:.2f} % mean Jaccard"
     if best == "baseline" and len(scored) > 1:
         sentence += "; no method beats the baseline"
     elif "baseline" in scored and best != "baseline":
@@ -96,7 +102,8 @@ def _overview(dataset: Mapping[str, Any]) -> dict[str, Any]:
     rows = [(method, [found.get(method) for found in by_noise]) for method in dataset["methods"]]
     if dataset["upper_bound"]:
         rows.insert(0, ("upper_bound", [dataset["upper_bound"]["jac"]["mean"]] * len(by_noise)))
-    return {"dataset": dataset["dataset"], "noises": [group["noise"] for group in dataset["noises"]], "rows": rows}
+    noises = [_noise_title(group["noise"]) for group in dataset["noises"]]
+    return {"dataset": dataset["dataset"], "noises": noises, "rows": rows}
 
 
 def _chart(
@@ -111,7 +118,7 @@ def _chart(
         )
         for line in group["curves"]
     ]
-    title = f"{dataset}, {group['noise']}: mean Jaccard on {summary['settings']['watch']}, %"
+    title = f"{dataset}, {_noise_title(group['noise'])}: mean Jaccard on {summary['settings']['watch']}, %"
     note = "For looking only: it never selects the epoch. Mean over seeds."
     return line_chart(title, lines, x_label="epoch", note=note)
 
@@ -140,7 +147,7 @@ def _matrices(folder: Path, datasets: Sequence[Mapping[str, Any]]) -> list[dict[
         run = read_run(folder / "cells" / first[name, noise, method]["name"])
         views = [view for view in matrix_views(run) if view.learnt]
         if views:
-            found.append({"name": f"{name}, {noise}: {method}", "views": views})
+            found.append({"name": f"{name}, {_noise_title(noise)}: {method}", "views": views})
     return found
 
 

@@ -241,10 +241,10 @@ def test_tables_and_figures_are_drawn_from_finished_cells(finished, capsys):
     assert (finished / "curves.svg").read_text().count("<svg") == 1
     rates = (finished / "noise_rates.md").read_text()
     assert f"`{NOISE}` | 30." in rates or f"`{NOISE}` | 29." in rates  # the rate that was asked for, in percent
-    assert "`none` | unknown" in rates
+    assert "labels as given | unknown" in rates
     table = (finished / "table.md").read_text()
     assert "±" in table, "volmin has two seeds"
-    assert "Under `none` there is no clean/" in table
+    assert "No clean/ for labels as given" in table and "### labels as given" in table and "none" not in table
 
 
 def test_data_without_images_to_score_on_are_refused_before_training(truth, tmp_path):
@@ -264,6 +264,7 @@ def test_report_of_a_benchmark_is_one_page(finished, tmp_path, capsys):
     code, _ = jcas("report", finished, "--out", tmp_path / "page.html", capsys=capsys)
     page = (tmp_path / "page.html").read_text()
     assert code == 0 and "volmin" in page and NOISE in page
+    assert "labels as given: baseline reaches" in page and ", none" not in page
     # One epoch is a dot: three methods under the noise; under none only the upper bound has a clean truth to watch.
     assert page.count('class="dot') == 3 + 1 and "has no clean truth" in page
     assert "Learnt noise" in page and 'class="heat"' in page and "Seeds: 0, 1." in page
