@@ -18,6 +18,9 @@ from jcas.benchmark.paper import TABLE_1, paper_scores
 from jcas.methods import method_names
 
 MEAN = "mean"
+ABLATION = "jcas_no_"
+"""How names of methods begin that are JCAS without one of its parts."""
+
 METRICS = ("dice", "jac")
 DECIMALS = 2
 """Of the tables; best and second are judged by what is shown."""
@@ -177,10 +180,13 @@ def methods_of(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def mark_best(entries: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
-    """Mark best and second of every column in place."""
+    """Mark best and second of every column in place; JCAS without one of its parts is no competitor of JCAS."""
+    competing = [entry for entry in entries if not entry["method"].startswith(ABLATION)]
     for metric in METRICS:
         for name in (*classes, MEAN):
-            cells = [entry[metric][name] for entry in entries]
+            for entry in entries:
+                entry[metric][name]["mark"] = ""
+            cells = [entry[metric][name] for entry in competing]
             for cell, mark in zip(cells, marks([cell["mean"] for cell in cells]), strict=True):
                 cell["mark"] = mark
 

@@ -130,7 +130,8 @@ def _commits(entry: Mapping[str, Any]) -> str:
 def _notes(dataset: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{dataset['split'].capitalize()} split, percent, mean ± standard deviation over seeds; **best** and "
-        "<u>second</u> of each column (without the upper bound, which trains on true labels). Gap recovered: "
+        "<u>second</u> of each column (without the upper bound, which trains on true labels, and JCAS without a part). "
+        "Gap recovered: "
         "(Jac − baseline) / (upper bound − baseline). Time of training, processor time (which other work on the "
         "machine lengthens less) and peak memory are those of one cell; – if not measured. Commit: of the code that "
         "trained them.",

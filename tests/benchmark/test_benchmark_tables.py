@@ -9,7 +9,7 @@ import torch
 from jcas.benchmark import read_grid
 from jcas.benchmark.figures import closeup
 from jcas.benchmark.paper import TABLE_1, paper_scores
-from jcas.benchmark.summary import collect, gap_recovered, marks, mean_and_deviation, summarize
+from jcas.benchmark.summary import collect, gap_recovered, mark_best, marks, mean_and_deviation, summarize
 from jcas.benchmark.tables import latex, markdown, noise_rates
 from jcas.methods import method_names
 from jcas.report import build_benchmark_report
@@ -266,3 +266,12 @@ def test_pictures_show_all_objects_and_what_is_around_them():
     assert closeup(truth, 255) == ((-0.5, 24.5), (149.5, 199.5))  # a quarter at least, inside the image
     truth[90:, :] = 1
     assert closeup(truth, 255) == ((-0.5, 99.5), (-0.5, 199.5))
+
+
+def test_jcas_without_a_part_gets_no_mark():
+    def row(method: str, value: float) -> dict:
+        return {"method": method, **{metric: {"mean": {"mean": value}} for metric in ("dice", "jac")}}
+
+    rows = [row("baseline", 1.0), row("gce", 2.0), row("jcas_no_intra", 4.0), row("jcas", 3.0)]
+    mark_best(rows, ())
+    assert [each["jac"]["mean"]["mark"] for each in rows] == ["", "second", "", "best"]
