@@ -17,16 +17,18 @@ from jcas.benchmark.summary import MEAN, gap_recovered, mark_best, methods_of, t
 Summary = dict[str, Any]
 
 _SAME_RATE = 1e-3
+_SAME_JAC = 1.0  # what another image size makes; windows and whole images may differ by six
 
 
 def with_earlier(summary: Summary, earlier: Summary) -> Summary:
     """A summary of a grid with the rows, curves and noises of an earlier one that it lacks.
 
     A row is replaced by one of at least as many seeds. Shares of the gap and marks are made anew, because their
-    references may have changed. Rows of other settings, or of other labels under the same name, are refused.
+    references may have changed. Rows of other settings, or of other labels under the same name, are refused. Earlier
+    curves that do not end at their row's score show predictions made in another way and are left out.
     """
     _expect_alike(summary, earlier)
-    merged = copy.deepcopy(summary)
+    earlier, merged = _with_agreeing_curves(earlier), copy.deepcopy(summary)
     merged["versions"] = sorted({*summary["versions"], *earlier["versions"]})
     known = {(found["dataset"], found["noise"]) for found in summary["noise_rates"]}
     kept = [found for found in earlier["noise_rates"] if (found["dataset"], found["noise"]) not in known]
@@ -63,6 +65,20 @@ def _expect_alike(now: Summary, before: Summary) -> None:
             raise ValueError(
                 f"earlier rows have {rate:.2%} of wrong pixels under {found['noise']}: not the same labels"
             )
+
+
+def _with_agreeing_curves(summary: Summary) -> Summary:
+    summary = copy.deepcopy(summary)
+    for dataset in summary["datasets"]:
+        bound = [dataset["upper_bound"]] if dataset["upper_bound"] else []
+        for group in dataset["noises"]:
+            scores = {entry["method"]: entry["jac"][MEAN]["mean"] for entry in (*bound, *group["methods"])}
+            group["curves"] = [
+                line
+                for line in group["curves"]
+                if line["method"] in scores and abs(line["mean"][-1] - scores[line["method"]]) <= _SAME_JAC
+            ]
+    return summary
 
 
 def _better(now: Any, before: Any) -> Any:

@@ -86,6 +86,9 @@ HEADLINES = {
     ("wbc", "sfda:wbc1_source"): "blood cells, labels of another laboratory's model",
     ("lidc", "none"): "lung nodules, one random reader",
 }
+CLASSES = {  # where a dataset does not name its own
+    "acdc": {"class1": "right ventricle", "class2": "muscle", "class3": "left ventricle"},
+}
 CONFIGS = {part: ROOT / "configs" / f"{part}_small.yaml" for part in ("acdc", "wbc", "lidc")}
 
 
@@ -161,7 +164,7 @@ def write_documents(part: str, work: Path) -> None:
     results, pictures = ROOT / "docs" / "results", ROOT / "docs" / "pictures"
     results.mkdir(exist_ok=True)
     pictures.mkdir(exist_ok=True)
-    own = json.loads((out / "table.json").read_text(encoding="utf-8"))
+    own = _with_class_names(json.loads((out / "table.json").read_text(encoding="utf-8")), CLASSES.get(part, {}))
     kept = results / f"grid_{part}.json"
     summary = with_earlier(own, json.loads(kept.read_text(encoding="utf-8"))) if kept.is_file() else own
     kept.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
@@ -183,6 +186,15 @@ def write_documents(part: str, work: Path) -> None:
     pictured = f"![Test Jac by epoch, for looking only](pictures/{part}_curves.png)\n\n{rates}\n"
     below = f"\n![Image, truth, label, predictions](pictures/{part}_qualitative.jpg)\n"
     write_section("docs/RESULTS.md", f"grid {part}", pictured + table + below)
+
+
+def _with_class_names(found: Any, names: dict[str, str]) -> Any:
+    """A summary with other names of its classes."""
+    if isinstance(found, dict):
+        return {names.get(key, key): _with_class_names(value, names) for key, value in found.items()}
+    if isinstance(found, list):
+        return [_with_class_names(value, names) for value in found]
+    return names.get(found, found) if isinstance(found, str) else found
 
 
 def _methods(summary: dict[str, Any]) -> set[tuple[str, str]]:

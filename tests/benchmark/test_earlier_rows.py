@@ -73,6 +73,17 @@ def test_rows_of_two_folders_stand_in_the_order_of_the_registry(tmp_path):
     assert [line["method"] for line in group["curves"]] == ["upper_bound", "baseline", "volmin", "jcas"]
 
 
+def test_earlier_curves_that_do_not_end_at_their_scores_are_left_out(tmp_path):
+    before = summary_of(tmp_path / "a")
+    for line in before["datasets"][0]["noises"][0]["curves"]:
+        if line["method"] in ("volmin", "baseline"):
+            line["mean"][-1] -= 3.0  # predicted whole, scored in windows
+    merged = with_earlier(summary_of(tmp_path / "b", without=("volmin", "baseline__s1")), before)
+    curves = {line["method"]: line for line in merged["datasets"][0]["noises"][0]["curves"]}
+    assert [*curves] == ["upper_bound", "baseline", "jcas"]
+    assert curves["baseline"]["mean"][-1] == pytest.approx(40.0, abs=6), "one seed of today instead of two of then"
+
+
 def test_rows_of_other_settings_or_other_labels_are_refused(tmp_path):
     before, now = summary_of(tmp_path / "a"), summary_of(tmp_path / "b")
     before["settings"]["epochs"] = 3
