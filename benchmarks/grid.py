@@ -180,7 +180,7 @@ def write_documents(part: str, work: Path) -> None:
     if not shown.is_file() or _methods(summary) == _methods(own):  # a picture of some methods would be no progress
         with Image.open(out / "qualitative.png") as picture:
             small = picture.convert("RGB")
-            small.thumbnail((800, 2600))
+            small.thumbnail((1200, 2600))
             small.save(shown, quality=80)
     rates = noise_rates(summary).split("\n\n", 2)[2]
     pictured = f"![Test Jac by epoch, for looking only](pictures/{part}_curves.png)\n\n{rates}\n"

@@ -2,13 +2,22 @@
 
 import io
 import itertools
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from jcas.benchmark.figures import curves_figure, line_styles
+from jcas.benchmark.grid import Cell, Grid
+from jcas.benchmark.noisy_sets import NoisySet
+from jcas.benchmark.qualitative import qualitative_figure
+from jcas.data import open_dataset, write_mask
+from jcas.data.synthetic import write_dataset
 from jcas.methods import method_names
 
 ABLATIONS = [name for name in method_names() if name.startswith("jcas_no_")]
@@ -105,3 +114,61 @@ def test_curves_without_a_row_in_the_table_are_not_drawn():
 def test_labels_as_they_are_have_a_readable_title():
     titles = [axis.get_title() for axis in panels(drawn(summary_of(["baseline"], noises=("none", "ellipse"))))]
     assert titles == ["labels as given", "ellipse"]
+
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("data") / "truth", count=24, size=(64, 64), seed=1, domain="source")
+
+
+def finished_grid(out: Path, truth: Path, methods: list[str], noises: tuple[str, ...]) -> Grid:
+    """All methods predict the truth, but ``volmin`` sees nothing."""
+    dataset = open_dataset(truth)
+    sets = [NoisySet(dataset.name, noise, str(truth), noise, {}) for noise in noises]
+    names = [("clean", "upper_bound"), *itertools.product(noises, methods)]
+    cells = [Cell(f"{noise}__{method}", dataset.name, noise, method, 0) for noise, method in names]
+    for cell in cells:
+        masks = out / "cells" / cell.name / "masks"
+        masks.mkdir(parents=True)
+        (masks.parent / "results.json").write_text("{}")
+        for record in dataset.split("test"):
+            right = dataset.load(record, clean=True).noisy
+            write_mask(masks / f"{record.id}.png", torch.zeros_like(right) if cell.method == "volmin" else right)
+    return Grid(out, {}, tuple(sets), tuple(cells))
+
+
+def test_thirty_methods_under_three_noises_fit_on_a_page(truth, tmp_path):
+    noises, methods = ("ellipse", "polygon", "none"), method_names()[:30]
+    figure = qualitative_figure(finished_grid(tmp_path, truth, methods, noises))
+    figure.savefig(io.BytesIO(), format="png")
+    width, height = figure.bbox.size
+    assert width <= 1600 and height <= 2000
+    shown = Counter(text.get_text().replace("\n", " ") for text in figure.texts)
+    assert all(shown[name] == 1 for name in ("image", "truth", "upper bound", "ellipse", "polygon", "labels as given"))
+    assert all(shown[name.replace("_", " ")] == 3 for name in methods), "once under each noise"
+    assert shown["noisy label"] == 2 and shown["label"] == 1
+    assert len(figure.images) == 2 * (3 + 3 * (1 + len(methods))), "two test images of everything"
+
+    boxes = [text.get_window_extent() for text in figure.texts] + [one.get_window_extent() for one in figure.legends]
+    boxes += [Bbox.from_bounds(one.ox, one.oy, *one.get_array().shape[1::-1]) for one in figure.images]
+    assert all(0 <= box.x0 and box.x1 <= width and 0 <= box.y0 and box.y1 <= height for box in boxes)
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
+def test_tiles_show_what_their_method_predicts(truth, tmp_path):
+    figure = qualitative_figure(finished_grid(tmp_path, truth, ["baseline", "volmin"], ("none",)))
+    images = len(figure.images) // 6
+    titles = ["image", "truth", "upper bound", "label", "baseline", "volmin"]
+    tiles = {title: figure.images[place * images].get_array() for place, title in enumerate(titles)}
+    assert (tiles["truth"] == tiles["label"]).all() and (tiles["truth"] == tiles["baseline"]).all()
+    assert np.ptp(tiles["volmin"], axis=2).max() == 0, "grey: nothing was found"
+    assert np.ptp(tiles["truth"], axis=2).max() > 50 and np.ptp(tiles["image"], axis=2).max() > 0
+
+
+def test_nothing_finished_is_no_picture(truth, tmp_path):
+    grid = finished_grid(tmp_path, truth, ["baseline"], ("none",))
+    (grid.folder(grid.cells[1]) / "results.json").unlink()
+    assert qualitative_figure(grid) is None

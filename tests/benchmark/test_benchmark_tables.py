@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from jcas.benchmark import read_grid
-from jcas.benchmark.figures import closeup
 from jcas.benchmark.paper import TABLE_1, paper_scores
+from jcas.benchmark.qualitative import closeup
 from jcas.benchmark.summary import collect, gap_recovered, mark_best, marks, mean_and_deviation, summarize
 from jcas.benchmark.tables import latex, markdown, noise_rates
 from jcas.methods import method_names
