@@ -7,25 +7,28 @@ each part; what the work folder at hand has not trained, or with fewer seeds, is
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from jcas.benchmark.grid import FREE, UPPER_BOUND
 from jcas.benchmark.noisy_sets import CLEAN, set_name
-from jcas.benchmark.summary import MEAN, gap_recovered, mark_best
+from jcas.benchmark.summary import MEAN, gap_recovered, mark_best, methods_of, table_order
 
 Summary = dict[str, Any]
 
 _SAME_RATE = 1e-3
+_SAME_JAC = 1.0  # what another image size makes; windows and whole images may differ by six
 
 
 def with_earlier(summary: Summary, earlier: Summary) -> Summary:
     """A summary of a grid with the rows, curves and noises of an earlier one that it lacks.
 
     A row is replaced by one of at least as many seeds. Shares of the gap and marks are made anew, because their
-    references may have changed. Rows of other settings, or of other labels under the same name, are refused.
+    references may have changed. Rows of other settings, or of other labels under the same name, are refused. Earlier
+    curves that do not end at their row's score show predictions made in another way and are left out.
     """
     _expect_alike(summary, earlier)
-    merged = copy.deepcopy(summary)
+    earlier, merged = _with_agreeing_curves(earlier), copy.deepcopy(summary)
     merged["versions"] = sorted({*summary["versions"], *earlier["versions"]})
     known = {(found["dataset"], found["noise"]) for found in summary["noise_rates"]}
     kept = [found for found in earlier["noise_rates"] if (found["dataset"], found["noise"]) not in known]
@@ -64,13 +67,27 @@ def _expect_alike(now: Summary, before: Summary) -> None:
             )
 
 
+def _with_agreeing_curves(summary: Summary) -> Summary:
+    summary = copy.deepcopy(summary)
+    for dataset in summary["datasets"]:
+        bound = [dataset["upper_bound"]] if dataset["upper_bound"] else []
+        for group in dataset["noises"]:
+            scores = {entry["method"]: entry["jac"][MEAN]["mean"] for entry in (*bound, *group["methods"])}
+            group["curves"] = [
+                line
+                for line in group["curves"]
+                if line["method"] in scores and abs(line["mean"][-1] - scores[line["method"]]) <= _SAME_JAC
+            ]
+    return summary
+
+
 def _better(now: Any, before: Any) -> Any:
     """Of two rows of a method the one with more seeds, the newer of two equals; values of seeds trained anew count."""
     if now is None or before is None:
         return now or before
     if len(now["seeds"]) >= len(before["seeds"]):
         return now
-    return before | {"by_seed": before["by_seed"] | now["by_seed"]}
+    return before | {key: before.get(key, {}) | now[key] for key in ("by_seed", "commits")}
 
 
 def _groups(now: list[Any], before: list[Any]) -> list[Any]:
@@ -95,16 +112,19 @@ def _groups(now: list[Any], before: list[Any]) -> list[Any]:
 
 
 def _rows(before: list[Any], now: list[Any]) -> list[Any]:
-    """Rows of a noise in their earlier order, new methods last."""
+    """Rows of a noise; `_compare` sorts them."""
     new = {entry["method"]: entry for entry in now}
     rows = [_better(new.pop(entry["method"], None), entry) for entry in before]
     return [*rows, *new.values()]
 
 
 def _compare(dataset: Any) -> None:
-    """Shares of the gap and marks of a dataset, with the references that stand now."""
+    """Shares of the gap, marks and the order of rows, with the references that stand now."""
+    dataset["methods"] = methods_of(dataset["noises"])
     upper = dataset["upper_bound"] and dataset["upper_bound"]["jac"][MEAN]["mean"]
     for group in dataset["noises"]:
+        for lines in (group["methods"], group["curves"]):
+            lines.sort(key=lambda line: table_order(line["method"]))
         rows = {entry["method"]: entry for entry in group["methods"]}
         baseline = rows["baseline"]["jac"][MEAN]["mean"] if "baseline" in rows else None
         for entry in group["methods"]:
@@ -115,8 +135,10 @@ def _compare(dataset: Any) -> None:
         mark_best(group["methods"], dataset["classes"])
 
 
-def with_earlier_lines(lines: list[str], earlier: list[str], *, keys: int) -> list[str]:
-    """A Markdown table (head, rule, rows) with the rows of an earlier one that it lacks.
+def with_earlier_lines(
+    lines: list[str], earlier: list[str], *, keys: int, order: Callable[[list[str]], Any] | None = None
+) -> list[str]:
+    """A Markdown table (head, rule, rows) with the rows of an earlier one that it lacks, sorted by ``order`` if given.
 
     A row is known by its first ``keys`` cells. Of a row that both have, cells that are empty now keep what they held.
     """
@@ -131,4 +153,5 @@ def with_earlier_lines(lines: list[str], earlier: list[str], *, keys: int) -> li
         found = cells(line)
         before = rows.get(tuple(found[:keys]), found)
         rows[tuple(found[:keys])] = [old if new == "–" else new for new, old in zip(found, before, strict=True)]
-    return [*lines[:2], *("| " + " | ".join(row) + " |" for row in rows.values())]
+    merged = sorted(rows.values(), key=order) if order else rows.values()
+    return [*lines[:2], *("| " + " | ".join(row) + " |" for row in merged)]

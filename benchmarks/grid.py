@@ -18,6 +18,7 @@ import argparse
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -32,6 +33,7 @@ from PIL import Image
 from prepare import prepare
 
 from jcas.benchmark.figures import draw_curves
+from jcas.benchmark.summary import table_order
 from jcas.benchmark.tables import markdown, noise_rates
 
 MAIN = ("upper_bound", "baseline", "volmin", "jcas")
@@ -83,6 +85,9 @@ HEADLINES = {
     ("acdc", "ellipse"): "cardiac MRI, ellipses",
     ("wbc", "sfda:wbc1_source"): "blood cells, labels of another laboratory's model",
     ("lidc", "none"): "lung nodules, one random reader",
+}
+CLASSES = {  # where a dataset does not name its own
+    "acdc": {"class1": "right ventricle", "class2": "muscle", "class3": "left ventricle"},
 }
 CONFIGS = {part: ROOT / "configs" / f"{part}_small.yaml" for part in ("acdc", "wbc", "lidc")}
 
@@ -159,7 +164,7 @@ def write_documents(part: str, work: Path) -> None:
     results, pictures = ROOT / "docs" / "results", ROOT / "docs" / "pictures"
     results.mkdir(exist_ok=True)
     pictures.mkdir(exist_ok=True)
-    own = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    own = _with_class_names(json.loads((out / "table.json").read_text(encoding="utf-8")), CLASSES.get(part, {}))
     kept = results / f"grid_{part}.json"
     summary = with_earlier(own, json.loads(kept.read_text(encoding="utf-8"))) if kept.is_file() else own
     kept.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
@@ -175,7 +180,7 @@ def write_documents(part: str, work: Path) -> None:
     if not shown.is_file() or _methods(summary) == _methods(own):  # a picture of some methods would be no progress
         with Image.open(out / "qualitative.png") as picture:
             small = picture.convert("RGB")
-            small.thumbnail((800, 2600))
+            small.thumbnail((1200, 2600))
             small.save(shown, quality=80)
     rates = noise_rates(summary).split("\n\n", 2)[2]
     pictured = f"![Test Jac by epoch, for looking only](pictures/{part}_curves.png)\n\n{rates}\n"
@@ -183,15 +188,26 @@ def write_documents(part: str, work: Path) -> None:
     write_section("docs/RESULTS.md", f"grid {part}", pictured + table + below)
 
 
+def _with_class_names(found: Any, names: dict[str, str]) -> Any:
+    """A summary with other names of its classes."""
+    if isinstance(found, dict):
+        return {names.get(key, key): _with_class_names(value, names) for key, value in found.items()}
+    if isinstance(found, list):
+        return [_with_class_names(value, names) for value in found]
+    return names.get(found, found) if isinstance(found, str) else found
+
+
 def _methods(summary: dict[str, Any]) -> set[tuple[str, str]]:
     groups = [group for dataset in summary["datasets"] for group in dataset["noises"]]
     return {(group["noise"], entry["method"]) for group in groups for entry in group["methods"]}
 
 
-def write_lines(document: str, section: str, lines: list[str], *, keys: int) -> None:
+def write_lines(
+    document: str, section: str, lines: list[str], *, keys: int, order: Callable[[list[str]], Any] | None = None
+) -> None:
     """A table into a document, with the rows that it already holds and this work folder lacks."""
     earlier = read_section(document, section).splitlines()
-    write_section(document, section, "\n".join(with_earlier_lines(lines, earlier, keys=keys)))
+    write_section(document, section, "\n".join(with_earlier_lines(lines, earlier, keys=keys, order=order)))
 
 
 def finished(work: Path, part: str, noise: str) -> dict[str, dict[int, Path]]:
@@ -209,11 +225,11 @@ def write_matrices(work: Path) -> None:
     """Learned against true matrices of the flipped labels of acdc into docs/RESULTS.md."""
     lines = HEADER.splitlines()
     for noise in sorted(NOISES["acdc"][1:]):
-        for method, folders in sorted(finished(work, "acdc", noise).items()):
+        for method, folders in sorted(finished(work, "acdc", noise).items(), key=lambda found: table_order(found[0])):
             found = [matrices for folder in folders.values() if (matrices := compared(folder))]
             if len(found) == (SEEDS_OF_MAIN if method in MAIN else 1):
                 lines.append(line(noise, method, found))
-    write_lines("docs/RESULTS.md", "matrices", lines, keys=2)
+    write_lines("docs/RESULTS.md", "matrices", lines, keys=2, order=lambda row: (row[0], table_order(row[1])))
 
 
 def write_ends(work: Path) -> None:

@@ -97,7 +97,7 @@ def test_symbols_carry_a_name_and_a_rule():
 
 def test_recipe_points_at_mismatches_that_exist():
     # The recipe of the method names rows of docs/PAPER.md in brackets beside each switch.
-    source = (ROOT / "jcas" / "methods" / "jcas.py").read_text("utf-8")
+    source = (ROOT / "jcas" / "methods" / "recipe.py").read_text("utf-8")
     numbers = {int(n) for group in re.findall(r"#.*\[([\d, ]+)\]", source) for n in group.split(",")}
     assert numbers and numbers <= set(range(1, 32))
 

@@ -1,8 +1,8 @@
 """The comparison of the paper's Table 1 on any dataset: every (dataset, noise, method, seed) trained the same way.
 
-``grid`` plans the cells, ``noisy_sets`` makes their data, ``runners`` train them, ``summary`` reads them, ``tables``
-and ``figures`` show them. The folder holds ``grid.json``, ``data/``, ``cells/`` (a run folder each), ``logs/`` and the
-tables, and can be continued, extended and drawn anew at any time.
+``grid`` plans the cells, ``noisy_sets`` makes their data, ``runners`` train them, ``summary`` reads them, ``tables``,
+``figures`` and ``qualitative`` show them. The folder holds ``grid.json``, ``data/``, ``cells/`` (a run folder each),
+``logs/`` and the tables, and can be continued, extended and drawn anew at any time.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from jcas.benchmark.figures import draw_curves, draw_qualitative
+from jcas.benchmark.figures import draw_curves
 from jcas.benchmark.grid import UPPER_BOUND, Cell, Grid, exclusive, plan, read_grid
 from jcas.benchmark.progress import GridProgress
+from jcas.benchmark.qualitative import draw_qualitative
 from jcas.benchmark.runners import run_inline, run_locally, run_on_ray
 from jcas.benchmark.summary import collect, summarize
 from jcas.benchmark.tables import latex, markdown, noise_rates
@@ -59,8 +60,8 @@ def write_tables(grid: Grid) -> list[Path]:
     rows = collect(grid)
     summary = summarize(grid, rows)
     out = grid.out
-    write_json(out / "table.json", rows)
-    write_json(out / "summary.json", summary)
+    write_json(out / "cells.json", rows)
+    write_json(out / "table.json", summary)
     texts = {
         "table.md": markdown(summary),
         "table.tex": latex(summary),
@@ -68,5 +69,5 @@ def write_tables(grid: Grid) -> list[Path]:
     }
     for name, text in texts.items():
         write_bytes(out / name, text.encode())
-    written = [out / name for name in ("table.json", "summary.json", *texts)]
+    written = [out / name for name in ("cells.json", "table.json", *texts)]
     return [*written, *draw_curves(summary, out), *draw_qualitative(grid, out)]

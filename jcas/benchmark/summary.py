@@ -1,7 +1,8 @@
 """Finished cells -> rows and one summary from which every table, figure and page is made.
 
-``table.json`` is a list of rows, one for each finished cell: its ``results.json`` with the grid's names and
-``gap_recovered``. ``summary.json`` groups them by dataset and noise, with means and deviations over seeds.
+``cells.json`` is a list of rows, one for each finished cell: its ``results.json`` with the grid's names and
+``gap_recovered``. ``table.json`` is the table: methods by dataset and noise, with means and deviations over seeds,
+marks, costs and the paper's numbers.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from typing import Any
 from jcas.benchmark.grid import UPPER_BOUND, Cell, Grid
 from jcas.benchmark.noisy_sets import CLEAN
 from jcas.benchmark.paper import TABLE_1, paper_scores
+from jcas.methods import method_names
 
 MEAN = "mean"
+ABLATION = "jcas_no_"
+"""How names of methods begin that are JCAS without one of its parts."""
+
 METRICS = ("dice", "jac")
 DECIMALS = 2
 """Of the tables; best and second are judged by what is shown."""
@@ -52,7 +57,7 @@ def gap_recovered(jac: float | None, *, baseline: float | None, upper_bound: flo
 
 
 def summarize(grid: Grid, rows: Sequence[Row]) -> dict[str, Any]:
-    """The content of ``summary.json``."""
+    """The content of ``table.json``."""
     return {
         "settings": dict(grid.settings),
         "versions": sorted({f"{row['version']} ({row['commit'] or 'no commit'})" for row in rows}),
@@ -74,6 +79,16 @@ def summarize(grid: Grid, rows: Sequence[Row]) -> dict[str, Any]:
         ],
         "unfinished": [cell.name for cell in grid.cells if not grid.is_finished(cell) and grid.error(cell) is None],
     }
+
+
+def table_order(method: str) -> tuple[int, str]:
+    """Key that sorts methods as every table lists them: the upper bound, then as registered, then by name.
+
+    >>> sorted(["dar", "jcas", "of_an_older_version", "baseline", "upper_bound"], key=table_order)
+    ['upper_bound', 'baseline', 'jcas', 'dar', 'of_an_older_version']
+    """
+    known = [UPPER_BOUND, *method_names()]
+    return (known.index(method) if method in known else len(known)), method
 
 
 def mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
@@ -114,7 +129,7 @@ def _dataset(grid: Grid, rows: Sequence[Row], name: str) -> dict[str, Any]:
     noises = [found for found in grid.sets if found.dataset == name and found.noise != CLEAN]
     groups = []
     for found in noises:
-        methods = dict.fromkeys(row["method"] for row in own if row["noise"] == found.noise)
+        methods = sorted({row["method"] for row in own if row["noise"] == found.noise}, key=table_order)
         entries = [
             _entry(
                 [row for row in own if (row["noise"], row["method"]) == (found.noise, method)],
@@ -134,6 +149,7 @@ def _dataset(grid: Grid, rows: Sequence[Row], name: str) -> dict[str, Any]:
         "classes": classes,
         "colours": own[0]["colours"],
         "split": own[0]["split"],
+        "methods": methods_of(groups),
         "upper_bound": _entry(upper, classes, paper_scores(name, CLEAN, {}, UPPER_BOUND)) if upper else None,
         "noises": groups,
     }
@@ -149,6 +165,7 @@ def _entry(rows: Sequence[Row], classes: Sequence[str], paper: Mapping[str, Any]
             shown = None if paper is None else paper[metric].get(name)
             entry[metric][name] = {"mean": mean, "std": deviation, "mark": "", "paper": shown}
     entry["by_seed"] = {str(row["seed"]): row["jac"][MEAN] for row in rows}  # mean Jac, for comparing seed by seed
+    entry["commits"] = {str(row["seed"]): row["commit"] for row in rows}  # None outside a checkout
     gap, deviation = mean_and_deviation([row["gap_recovered"] for row in rows])
     entry["gap_recovered"] = {"mean": gap, "std": deviation, "mark": "", "paper": None}
     entry["seconds"] = mean_and_deviation([row["seconds"] for row in rows])[0]
@@ -157,11 +174,19 @@ def _entry(rows: Sequence[Row], classes: Sequence[str], paper: Mapping[str, Any]
     return entry
 
 
+def methods_of(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """All methods with a row under some noise, for tables that have them side by side."""
+    return sorted({entry["method"] for group in groups for entry in group["methods"]}, key=table_order)
+
+
 def mark_best(entries: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
-    """Mark best and second of every column in place."""
+    """Mark best and second of every column in place; JCAS without one of its parts is no competitor of JCAS."""
+    competing = [entry for entry in entries if not entry["method"].startswith(ABLATION)]
     for metric in METRICS:
         for name in (*classes, MEAN):
-            cells = [entry[metric][name] for entry in entries]
+            for entry in entries:
+                entry[metric][name]["mark"] = ""
+            cells = [entry[metric][name] for entry in competing]
             for cell, mark in zip(cells, marks([cell["mean"] for cell in cells]), strict=True):
                 cell["mark"] = mark
 
@@ -181,7 +206,7 @@ def _curves(grid: Grid, dataset: str, noise: str) -> list[dict[str, Any]]:
     """Jac of the watched split against the epoch, mean and deviation over seeds; for looking only."""
     lines = []
     cells = [cell for cell in grid.cells if cell.dataset == dataset and cell.noise in (noise, CLEAN)]
-    for method in dict.fromkeys(cell.method for cell in cells):
+    for method in sorted({cell.method for cell in cells}, key=table_order):
         seeds = [_watched(grid, cell) for cell in cells if cell.method == method and grid.is_finished(cell)]
         epochs = sorted({epoch for seed in seeds for epoch in seed})
         points = [mean_and_deviation([seed.get(epoch) for seed in seeds]) for epoch in epochs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jcas.benchmark.noisy_sets import AS_THEY_ARE
 from jcas.benchmark.progress import readable
 from jcas.benchmark.summary import DECIMALS, MEAN, METRICS
 
@@ -20,7 +21,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
         if len(dataset["noises"]) > 1:
             lines += ["Mean Jac (%) by noise:", "", *_overview(dataset), ""]
         for group in dataset["noises"]:
-            lines += [f"### {group['noise']}", "", *_noise_table(dataset, group), ""]
+            lines += [f"### {noise_title(group['noise'])}", "", *_noise_table(dataset, group), ""]
         lines += [*_notes(dataset), ""]
     if summary["failed"]:
         lines += ["## Failed cells", "", *(f"- `{f['cell']}`: {f['error']}" for f in summary["failed"]), ""]
@@ -46,7 +47,7 @@ def noise_rates(summary: Mapping[str, Any]) -> str:
         else:
             cleaner = "equal" if pixels == pairs else "pairs" if pairs < pixels else "pixels"
             cells = [f"{100 * pixels:.1f} %", f"{100 * pairs:.1f} %", cleaner]
-        lines.append(_line([found["dataset"], f"`{found['noise']}`", *cells]))
+        lines.append(_line([found["dataset"], _quoted(found["noise"]), *cells]))
     return "\n".join(lines) + "\n"
 
 
@@ -58,6 +59,15 @@ def latex(summary: Mapping[str, Any]) -> str:
 def method_name(method: str) -> str:
     """Method as a table shows it."""
     return method.replace("_", " ")
+
+
+def noise_title(noise: str) -> str:
+    """Noise as a heading shows it.
+
+    >>> noise_title("none"), noise_title("symmetric:rate=0.5")
+    ('labels as given', 'symmetric:rate=0.5')
+    """
+    return "labels as given" if noise == AS_THEY_ARE else noise
 
 
 def number(cell: Mapping[str, Any], *, decimals: int = DECIMALS) -> str:
@@ -78,18 +88,17 @@ def number(cell: Mapping[str, Any], *, decimals: int = DECIMALS) -> str:
 def _shared_settings(summary: Mapping[str, Any]) -> str:
     settings = summary["settings"]
     shared = ", ".join(f"{key} {settings[key]}" for key in _SHARED if settings.get(key) is not None)
-    versions = ", ".join(summary["versions"]) or "nothing finished"
+    versions = ", ".join(sorted({found.partition(" ")[0] for found in summary["versions"]})) or "nothing finished"
     return f"Shared by all cells: {shared}. Version: {versions}."
 
 
 def _overview(dataset: Mapping[str, Any]) -> list[str]:
     groups = dataset["noises"]
-    methods = dict.fromkeys(entry["method"] for group in groups for entry in group["methods"])
-    lines = [_line(["method", *(f"`{group['noise']}`" for group in groups)]), _rule(1, len(groups))]
+    lines = [_line(["method", *(_quoted(group["noise"]) for group in groups)]), _rule(1, len(groups))]
     if dataset["upper_bound"]:
         upper = number(dataset["upper_bound"]["jac"][MEAN])
         lines.append(_line([method_name("upper_bound"), *[upper] * len(groups)]))
-    for method in methods:
+    for method in dataset["methods"]:
         found = [next((e for e in group["methods"] if e["method"] == method), None) for group in groups]
         lines.append(_line([method_name(method), *("–" if e is None else _marked(e["jac"][MEAN]) for e in found)]))
     return lines
@@ -98,12 +107,12 @@ def _overview(dataset: Mapping[str, Any]) -> list[str]:
 def _noise_table(dataset: Mapping[str, Any], group: Mapping[str, Any]) -> list[str]:
     columns = _columns(dataset)
     head = ["method", *(f"{name} {_HEADINGS[metric]}" for name, metric in columns)]
-    lines = [_line([*head, "gap recovered", "seeds", "time", "CPU", "MB"]), _rule(1, len(columns) + 5)]
+    lines = [_line([*head, "gap recovered", "seeds", "time", "CPU", "MB", "commit"]), _rule(1, len(columns) + 5, 1)]
     entries = [dataset["upper_bound"]] if dataset["upper_bound"] else []
     for entry in [*entries, *group["methods"]]:
         scores = [_marked(entry[metric][name]) for name, metric in columns]
         measured = [_measured(entry["cpu_seconds"], " s"), _measured(entry["peak_memory_mb"])]
-        cost = [str(len(entry["seeds"])), readable(entry["seconds"]), *measured]
+        cost = [str(len(entry["seeds"])), readable(entry["seconds"]), *measured, _commits(entry)]
         lines.append(_line([method_name(entry["method"]), *scores, number(entry["gap_recovered"]), *cost]))
     return lines
 
@@ -112,19 +121,32 @@ def _measured(value: float | None, unit: str = "") -> str:
     return "–" if value is None else f"{value:.0f}{unit}"
 
 
+def _commits(entry: Mapping[str, Any]) -> str:
+    """What trained the seeds of a row; – for seeds of which nobody knows, as in older summaries."""
+    commits = entry.get("commits", {})
+    return ", ".join(sorted({commits.get(str(seed)) or "–" for seed in entry["seeds"]}))
+
+
 def _notes(dataset: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{dataset['split'].capitalize()} split, percent, mean ± standard deviation over seeds; **best** and "
-        "<u>second</u> of each column (without the upper bound, which trains on true labels). Gap recovered: "
+        "<u>second</u> of each column (without the upper bound, which trains on true labels, and JCAS without a part). "
+        "Gap recovered: "
         "(Jac − baseline) / (upper bound − baseline). Time of training, processor time (which other work on the "
-        "machine lengthens less) and peak memory are those of one cell; – if not measured.",
+        "machine lengthens less) and peak memory are those of one cell; – if not measured. Commit: of the code that "
+        "trained them.",
     ]
     if _has_paper(dataset):
         lines += ["", "In brackets: Table 1 of the paper, whose epoch was the best on the test split; ours never is."]
-    unsure = [f"`{group['noise']}`" for group in dataset["noises"] if group["truth"] == "masks"]
+    unsure = [_quoted(group["noise"]) for group in dataset["noises"] if group["truth"] == "masks"]
     if unsure:
-        lines += ["", f"Under {', '.join(unsure)} there is no clean/: scores are against masks/, right or wrong."]
+        lines += ["", f"No clean/ for {', '.join(unsure)}: scores are against masks/, right or wrong."]
     return lines
+
+
+def _quoted(noise: str) -> str:
+    title = noise_title(noise)
+    return f"`{noise}`" if title == noise else title
 
 
 def _has_paper(dataset: Mapping[str, Any]) -> bool:
@@ -145,8 +167,8 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _rule(texts: int, numbers: int) -> str:
-    return "|" + "---|" * texts + "--:|" * numbers
+def _rule(texts: int, numbers: int, last_texts: int = 0) -> str:
+    return "|" + "---|" * texts + "--:|" * numbers + "---|" * last_texts
 
 
 def _latex_table(dataset: Mapping[str, Any]) -> str:
@@ -175,7 +197,7 @@ def _latex_table(dataset: Mapping[str, Any]) -> str:
             lines.append(r"\midrule")
         for number_of_row, entry in enumerate(group["methods"]):
             rows = len(group["methods"])
-            first = rf"\multirow{{{rows}}}{{*}}{{{_tex(group['noise'])}}}" if number_of_row == 0 else ""
+            first = rf"\multirow{{{rows}}}{{*}}{{{_tex(noise_title(group['noise']))}}}" if number_of_row == 0 else ""
             lines.append(_latex_row(first, dataset, entry))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 

@@ -1,5 +1,7 @@
 """The paper's mathematics as plain functions of tensors of any spatial rank; imports torch only.
 
+What `appearance` and `outlines` add to it looks at neighbours in the plane: images and masks (B, ..., H, W) alone.
+
 | paper          | here                            | shape             | rule                                          |
 |----------------|---------------------------------|-------------------|-----------------------------------------------|
 | T_C(m, n)      | ``transition``                  | (C, C)            | p(noisy = n given clean = m); rows sum to 1   |

@@ -2,7 +2,8 @@ r"""Evidence that no label touched: does a pixel look like the pixels of a class
 
 Masks drawn in a hurry (ellipses, polygons, too wide, too narrow) are wrong in a way that a network can learn and that
 no class transition matrix explains. The image itself can say so: a lung pixel inside a mask of heart muscle does not
-look like muscle. Everything here works on one image at a time, needs no training and no gradient.
+look like muscle. Nothing here needs training or a gradient, and each image speaks for itself; `unchallenged` alone
+compares with the other images of the batch.
 """
 
 from __future__ import annotations

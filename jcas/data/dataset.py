@@ -128,8 +128,8 @@ class Dataset:
     def with_validation(self, share: float) -> Dataset:
         """The same dataset, with about this share of the training images held out as ``val`` where it has none.
 
-        Whole groups, always the same ones, as many as come nearest to the share, and at least the smallest; fewer than
-        16 images, or a single group, are left alone.
+        Whole groups, always the same ones, as many as come nearest to the share, at least the smallest and never all of
+        them; fewer than 16 images, or a single group, are left alone.
         """
         training = self.split("train")
         if self.split("val") or len(training) < _FEWEST_TO_PART:
@@ -139,7 +139,8 @@ class Dataset:
         held: list[str] = []
         for index in np.random.default_rng(0).permutation(len(names)):
             images = sum(sizes[group] for group in held)
-            if abs(images + sizes[names[index]] - wanted) < abs(images - wanted):
+            nearer = abs(images + sizes[names[index]] - wanted) < abs(images - wanted)
+            if nearer and len(held) + 1 < len(names):
                 held.append(names[index])
         if not held and share > 0 and len(names) > 1:
             held = [min(names, key=sizes.__getitem__)]

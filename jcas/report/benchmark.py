@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from jcas.report.training import matrix_views
 COLOURS = 8
 """Number of line colours that the style sheet defines; later methods get them again, dashed."""
 
-_SUMMARY, _PICTURES, _GRID = "summary.json", "qualitative.png", "grid.json"
+_SUMMARY, _PICTURES, _GRID = "table.json", "qualitative.png", "grid.json"
 _LARGEST_SIDE = 16_383  # of a WebP
 
 
@@ -38,6 +38,8 @@ def build_benchmark_report(folder: Path, out: Path, *, title: str = "Benchmark o
         summary = json.loads((folder / _SUMMARY).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{folder / _SUMMARY} is not valid JSON: {error}") from error
+    if not isinstance(summary, dict):
+        raise ValueError(f"{folder / _SUMMARY}: of an older version; jcas benchmark --out {folder} --tables renews it")
     methods = dict.fromkeys(
         line["method"]
         for dataset in summary["datasets"]
@@ -47,6 +49,7 @@ def build_benchmark_report(folder: Path, out: Path, *, title: str = "Benchmark o
     colours = {method: position for position, method in enumerate(methods)}
     context: dict[str, Any] = {
         "title": title,
+        "noise_title": _noise_title,
         "summary": summary,
         "verdicts": [_verdict(d, g) for d in summary["datasets"] for g in d["noises"]],
         "overviews": [_overview(dataset) for dataset in summary["datasets"] if len(dataset["noises"]) > 1],
@@ -57,7 +60,7 @@ def build_benchmark_report(folder: Path, out: Path, *, title: str = "Benchmark o
             if (chart := _chart(summary, dataset["dataset"], group, colours))
         ],
         "pictures": _picture(folder / _PICTURES),
-        "matrices": _matrices(folder),
+        "matrices": _matrices(folder, summary["datasets"]),
         "seeds": sorted({cell["seed"] for cell in _finished(folder)}),
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "has_paper": any(
@@ -70,14 +73,19 @@ def build_benchmark_report(folder: Path, out: Path, *, title: str = "Benchmark o
     return write_page(render_page("benchmark.html", context), out)
 
 
+def _noise_title(noise: str) -> str:
+    return "labels as given" if noise == "none" else noise
+
+
 def _verdict(dataset: Mapping[str, Any], group: Mapping[str, Any]) -> str:
     """Who leads under one noise, and by how much over the baseline."""
     scored = {e["method"]: e["jac"]["mean"]["mean"] for e in group["methods"]}
     scored = {method: value for method, value in scored.items() if value is not None}
     if not scored:
-        return f"{dataset['dataset']}, {group['noise']}: nothing could be scored."
+        return f"{dataset['dataset']}, {_noise_title(group['noise'])}: nothing could be scored."
     best = max(scored, key=lambda method: scored[method])
-    sentence = f"{dataset['dataset']}, {group['noise']}: {best} reaches {scored[best]:.2f} % mean Jaccard"
+    name = f"{dataset['dataset']}, {_noise_title(group['noise'])}"
+    sentence = f"{name}: {best} reaches {scored[best]:.2f} % mean Jaccard"
     if best == "baseline" and len(scored) > 1:
         sentence += "; no method beats the baseline"
     elif "baseline" in scored and best != "baseline":
@@ -91,10 +99,11 @@ def _verdict(dataset: Mapping[str, Any], group: Mapping[str, Any]) -> str:
 def _overview(dataset: Mapping[str, Any]) -> dict[str, Any]:
     """Mean Jac of every method under every noise; None where the cell is missing."""
     by_noise = [{entry["method"]: entry["jac"]["mean"] for entry in group["methods"]} for group in dataset["noises"]]
-    rows = [(m, [found.get(m) for found in by_noise]) for m in dict.fromkeys(m for found in by_noise for m in found)]
+    rows = [(method, [found.get(method) for found in by_noise]) for method in dataset["methods"]]
     if dataset["upper_bound"]:
         rows.insert(0, ("upper_bound", [dataset["upper_bound"]["jac"]["mean"]] * len(by_noise)))
-    return {"dataset": dataset["dataset"], "noises": [group["noise"] for group in dataset["noises"]], "rows": rows}
+    noises = [_noise_title(group["noise"]) for group in dataset["noises"]]
+    return {"dataset": dataset["dataset"], "noises": noises, "rows": rows}
 
 
 def _chart(
@@ -109,7 +118,7 @@ def _chart(
         )
         for line in group["curves"]
     ]
-    title = f"{dataset}, {group['noise']}: mean Jaccard on {summary['settings']['watch']}, %"
+    title = f"{dataset}, {_noise_title(group['noise'])}: mean Jaccard on {summary['settings']['watch']}, %"
     note = "For looking only: it never selects the epoch. Mean over seeds."
     return line_chart(title, lines, x_label="epoch", note=note)
 
@@ -122,16 +131,23 @@ def _finished(folder: Path) -> list[dict[str, Any]]:
     return [cell for cell in cells if (folder / "cells" / cell["name"] / "results.json").is_file()]
 
 
-def _matrices(folder: Path) -> list[dict[str, Any]]:
+def _matrices(folder: Path, datasets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What the first seed of each method has learnt of each noise, beside the truth where it is known."""
     first: dict[tuple[str, str, str], dict[str, Any]] = {}
     for cell in sorted(_finished(folder), key=lambda cell: int(cell["seed"])):
         first.setdefault((cell["dataset"], cell["noise"], cell["method"]), cell)
     found = []
-    for (dataset, noise, method), cell in first.items():
-        views = [view for view in matrix_views(read_run(folder / "cells" / cell["name"])) if view.learnt]
+    rows = [
+        (dataset["dataset"], group["noise"], entry["method"])
+        for dataset in datasets
+        for group in dataset["noises"]
+        for entry in group["methods"]
+    ]
+    for name, noise, method in (row for row in rows if row in first):  # of some only the row was kept
+        run = read_run(folder / "cells" / first[name, noise, method]["name"])
+        views = [view for view in matrix_views(run) if view.learnt]
         if views:
-            found.append({"name": f"{dataset}, {noise}: {method}", "views": views})
+            found.append({"name": f"{name}, {_noise_title(noise)}: {method}", "views": views})
     return found
 
 

@@ -279,7 +279,7 @@ def test_a_method_of_one_file_and_one_line_joins_the_grid(truth, tmp_path, add_m
     assert run_grid(grid, runner="inline", progress=False) == []
     write_tables(grid)
     assert "| half |" in (tmp_path / "out" / "table.md").read_text()
-    assert json.loads((tmp_path / "out" / "table.json").read_text())[0]["method"] == "half"
+    assert json.loads((tmp_path / "out" / "cells.json").read_text())[0]["method"] == "half"
 
 
 def test_a_failed_cell_is_recorded_and_stops_no_other(truth, tmp_path, add_method, capsys):
@@ -308,6 +308,7 @@ def test_tables_and_figures_are_drawn_from_finished_cells(finished, capsys):
     for name in (
         "table.md",
         "table.json",
+        "cells.json",
         "table.tex",
         "noise_rates.md",
         "curves.png",
@@ -317,20 +318,29 @@ def test_tables_and_figures_are_drawn_from_finished_cells(finished, capsys):
         (finished / name).unlink()
     code, _ = jcas("benchmark", "--out", finished, "--tables", capsys=capsys)
     assert code == 0
-    rows = json.loads((finished / "table.json").read_text())
+    rows = json.loads((finished / "cells.json").read_text())
     assert len(rows) == 1 + 2 + 2  # upper bound, baseline under two noises, volmin with two seeds
     for row in rows:
         stored = json.loads((finished / "cells" / row["cell"] / "results.json").read_text())
         assert (row["jac"], row["dice"], row["seconds"]) == (stored["jac"], stored["dice"], stored["seconds"])
+    shown = json.loads((finished / "table.json").read_text())["datasets"][0]
+    volmin = next(e for group in shown["noises"] for e in group["methods"] if e["method"] == "volmin")
+    own = [row for row in rows if row["method"] == "volmin"]
+    assert volmin["seeds"] == [0, 1] and volmin["commits"] == {str(row["seed"]): row["commit"] for row in own}
+    for name in (*shown["classes"], "mean"):
+        assert volmin["jac"][name]["mean"] == pytest.approx(sum(row["jac"][name] for row in own) / 2)
+        assert {"std", "mark", "paper"} <= volmin["dice"][name].keys()
+    assert volmin["gap_recovered"].keys() >= {"mean", "std"} and volmin["seconds"] > 0 < volmin["peak_memory_mb"]
+    assert not (finished / "summary.json").exists()
     wide = {name: Image.open(finished / name).size for name in ("curves.png", "qualitative.png")}
     assert all(min(size) > 200 for size in wide.values())
     assert (finished / "curves.svg").read_text().count("<svg") == 1
     rates = (finished / "noise_rates.md").read_text()
     assert f"`{NOISE}` | 30." in rates or f"`{NOISE}` | 29." in rates  # the rate that was asked for, in percent
-    assert "`none` | unknown" in rates
+    assert "labels as given | unknown" in rates
     table = (finished / "table.md").read_text()
     assert "±" in table, "volmin has two seeds"
-    assert "Under `none` there is no clean/" in table
+    assert "No clean/ for labels as given" in table and "### labels as given" in table and "none" not in table
 
 
 def test_data_without_images_to_score_on_are_refused_before_training(truth, tmp_path):
@@ -355,10 +365,15 @@ def test_report_of_a_benchmark_is_one_page(finished, tmp_path, capsys):
     code, _ = jcas("report", finished, "--out", tmp_path / "page.html", capsys=capsys)
     page = (tmp_path / "page.html").read_text()
     assert code == 0 and "volmin" in page and NOISE in page
+    assert "labels as given: baseline reaches" in page and ", none" not in page
     # One epoch is a dot: three methods under the noise; under none only the upper bound has a clean truth to watch.
     assert page.count('class="dot') == 3 + 1 and "has no clean truth" in page
     assert "Learnt noise" in page and 'class="heat"' in page and "Seeds: 0, 1." in page
     assert "data:image/webp;base64," in page and "http://" not in page and "https://" not in page
+    shutil.copyfile(finished / "cells.json", tmp_path / "table.json")  # as earlier versions wrote it
+    with pytest.raises(ValueError, match=r"of an older version; jcas benchmark --out .* --tables renews it"):
+        build_benchmark_report(tmp_path, tmp_path / "none.html")
+    (tmp_path / "table.json").unlink()
     with pytest.raises(ValueError, match="not a benchmark folder"):
         build_benchmark_report(tmp_path, tmp_path / "none.html")
 

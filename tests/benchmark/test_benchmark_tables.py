@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from jcas.benchmark import read_grid
-from jcas.benchmark.figures import closeup
 from jcas.benchmark.paper import TABLE_1, paper_scores
-from jcas.benchmark.summary import collect, gap_recovered, marks, mean_and_deviation, summarize
+from jcas.benchmark.qualitative import closeup
+from jcas.benchmark.summary import collect, gap_recovered, mark_best, marks, mean_and_deviation, summarize
 from jcas.benchmark.tables import latex, markdown, noise_rates
 from jcas.methods import method_names
 from jcas.report import build_benchmark_report
@@ -112,9 +112,9 @@ def test_best_and_second_are_marked(values, expected):
 def test_markdown_shows_means_marks_and_gap(summary):
     text = markdown(summary)
     cells = row_of(text, "jcas")
-    # shaft Dice, shaft Jac, wrist, clasper, mean Dice, mean Jac, gap, seeds, time, CPU, MB; sd of (55, 65) = 7.07
+    # shaft Dice, shaft Jac, wrist, clasper, mean Dice, mean Jac, gap, seeds, time, CPU, MB, commit; sd of 55, 65 = 7.07
     assert cells[8] == "**60.00 ± 7.07** (58.45)" and cells[2] == "**70.00 ± 7.07** (75.38)"
-    assert cells[9].startswith("0.60 ± 0.28") and cells[10:] == ["2", "1 min", "46 s", "700"]
+    assert cells[9].startswith("0.60 ± 0.28") and cells[10:] == ["2", "1 min", "46 s", "700", "abc1234"]
     assert row_of(text, "volmin")[8].startswith("<u>53.00 ± 1.41</u>")
     assert row_of(text, "baseline")[8] == "45.00 ± 7.07 (45.95)" and row_of(text, "baseline")[12] == "–"
     upper = row_of(text, "upper bound")
@@ -130,10 +130,26 @@ def test_memory_that_could_not_be_measured_is_a_dash_everywhere(tmp_path):
     assert row_of(markdown(summary), "jcas")[13] == "–" and row_of(markdown(summary), "volmin")[13] == "700"
     rows = [line for line in latex(summary).splitlines() if "& jcas &" in line]
     assert len(rows) == 1 and rows[0].endswith(r"& 70 & -- \\")
-    (out / "summary.json").write_text(json.dumps(summary))
+    (out / "table.json").write_text(json.dumps(summary))
     page = build_benchmark_report(out, tmp_path / "page.html").read_text()
     assert page.count('<td class="number">–</td>') == 2, "the upper bound has no gap to recover"
     assert page.count("700 MB") == 3
+
+
+def test_rows_say_which_commit_trained_each_seed(tmp_path):
+    out = write_benchmark(tmp_path / "bench")
+    for path, commit in zip(sorted((out / "cells").glob("*jcas*")), ("fff0000", None), strict=True):
+        results = json.loads((path / "results.json").read_text())
+        (path / "results.json").write_text(json.dumps(results | {"commit": commit}))
+    grid = read_grid(out)
+    summary = summarize(grid, collect(grid))
+    baseline, volmin, jcas = summary["datasets"][0]["noises"][0]["methods"]
+    assert jcas["commits"] == {"0": "fff0000", "1": None}
+    assert volmin["commits"] == {"0": "abc1234", "1": "abc1234"}
+    del baseline["commits"]  # a summary of an older version
+    text = markdown(summary)
+    assert [row_of(text, name)[-1] for name in ("baseline", "volmin", "jcas")] == ["–", "abc1234", "fff0000, –"]
+    assert "Version: 0.1.0.\n" in text, "the commits stand in the rows"
 
 
 def test_latex_marks_like_the_paper(summary):
@@ -161,6 +177,24 @@ def test_paper_numbers_stand_only_beside_its_own_experiment(tmp_path, dataset, n
     assert ("(" in row_of(text, "jcas")[8]) == shown
 
 
+@pytest.mark.parametrize(
+    ("noise", "parameters", "shown"),
+    [
+        ("ellipse", {}, True),
+        ("ellipse", {"fit": "moments", "jitter": 0.25, "min_pixels": 12}, True),  # as noise.json says it
+        ("ellipse", {"fit": "enclosing", "jitter": 0.25, "min_pixels": 12}, False),
+        ("ellipse", {"jitter": 0.1}, False),
+        ("symmetric", {"rate": 0.5}, True),
+        ("asymmetric", {"rate": 0.5, "matrix_seed": 0}, True),
+        ("asymmetric", {"rate": 0.5, "matrix_seed": 1}, False),
+        ("sfda", {"source": "runs/x"}, True),
+        ("clean", {}, False),  # of jcas: only the upper bound has it
+    ],
+)
+def test_paper_numbers_need_all_parameters_of_its_noise(noise, parameters, shown):
+    assert (paper_scores("EndoVis18", noise, parameters, "jcas") is not None) == shown
+
+
 def test_paper_gap_is_from_the_papers_numbers(summary):
     # (58.452 - 45.951) / (63.648 - 45.951) = 0.7064
     entry = next(e for e in summary["datasets"][0]["noises"][0]["methods"] if e["method"] == "jcas")
@@ -178,6 +212,27 @@ def test_paper_table_is_whole_and_adds_up():
             parts = [scores[metric][name] for name in ("shaft", "wrist", "clasper")]
             assert sum(parts) / 3 == pytest.approx(scores[metric]["mean"], abs=2e-3), (key, metric)
     assert paper_scores("EndoVis18", "sfda", {"source": "runs/x"}, "css")["dice"]["wrist"] == 61.765
+
+
+def test_rows_of_every_table_and_line_follow_the_registry(tmp_path):
+    out = write_benchmark(tmp_path / "bench")
+    content = json.loads((out / "grid.json").read_text())
+    content["cells"].reverse()  # methods that joined a grid one after the other
+    (out / "grid.json").write_text(json.dumps(content))
+    grid = read_grid(out)
+    dataset = summarize(grid, collect(grid))["datasets"][0]
+    expected = ["baseline", "volmin", "jcas"]
+    assert dataset["methods"] == [entry["method"] for entry in dataset["noises"][0]["methods"]] == expected
+    assert [line["method"] for line in dataset["noises"][0]["curves"]] == ["upper_bound", *expected]
+
+
+def test_an_overview_lists_methods_of_all_noises_in_one_order(summary):
+    dataset = summary["datasets"][0]
+    volmin = next(entry for entry in dataset["noises"][0]["methods"] if entry["method"] == "volmin")
+    dataset["noises"].insert(0, {**dataset["noises"][0], "noise": "polygon", "methods": [volmin]})
+    overview = markdown(summary).partition("Mean Jac (%) by noise:")[2].partition("###")[0]
+    methods = [line.split("|")[1].strip() for line in overview.strip().splitlines()[2:]]
+    assert methods == ["upper bound", "baseline", "volmin", "jcas"]
 
 
 def test_noise_rates_say_which_labels_are_cleaner(summary):
@@ -211,3 +266,12 @@ def test_pictures_show_all_objects_and_what_is_around_them():
     assert closeup(truth, 255) == ((-0.5, 24.5), (149.5, 199.5))  # a quarter at least, inside the image
     truth[90:, :] = 1
     assert closeup(truth, 255) == ((-0.5, 99.5), (-0.5, 199.5))
+
+
+def test_jcas_without_a_part_gets_no_mark():
+    def row(method: str, value: float) -> dict:
+        return {"method": method, **{metric: {"mean": {"mean": value}} for metric in ("dice", "jac")}}
+
+    rows = [row("baseline", 1.0), row("gce", 2.0), row("jcas_no_intra", 4.0), row("jcas", 3.0)]
+    mark_best(rows, ())
+    assert [each["jac"]["mean"]["mark"] for each in rows] == ["", "second", "", "best"]

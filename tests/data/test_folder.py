@@ -444,7 +444,14 @@ def test_of_a_few_large_groups_the_smallest_validates(tmp_path):
 
 
 @pytest.mark.parametrize(("images", "group"), [(15, "own"), (40, "shared")])
-def test_few_images_and_a_single_group_are_not_parted(tmp_path, images, group):
+@pytest.mark.parametrize("share", [1 / 8, 0.6])
+def test_few_images_and_a_single_group_are_not_parted(tmp_path, images, group, share):
     names = {name: ("train", name if group == "own" else group) for name in numbered(images)}
     dataset = read_folder(parted(tmp_path, names))
-    assert dataset.with_validation(1 / 8) is dataset
+    assert dataset.with_validation(share) is dataset
+
+
+def test_however_large_the_share_a_group_is_left_to_train_on(tmp_path):
+    names = {name: ("train", "a" if k < 10 else "b") for k, name in enumerate(numbered(20))}
+    held = read_folder(parted(tmp_path, names)).with_validation(0.9)
+    assert len(held.split("train")) == len(held.split("val")) == 10
