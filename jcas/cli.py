@@ -583,8 +583,10 @@ def benchmark(
         write_tables(grid)
     _say(f"table: {out / 'table.md'}    report: jcas report {out}")
     if failed:
-        for cell in failed:
+        for cell in failed if not progress else ():  # progress has told each as it came
             _complain(f"failed: {cell.name}: {(grid.error(cell) or 'no error recorded').splitlines()[0]}")
+        again = f"jcas benchmark --out {shlex.quote(str(out))}"
+        _complain(f"{len(failed)} of {len(grid.cells)} cells failed; {again} repeats them")
         raise typer.Exit(1)
 
 

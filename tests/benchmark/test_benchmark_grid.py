@@ -312,10 +312,14 @@ def test_a_failed_cell_is_recorded_and_stops_no_other(truth, tmp_path, add_metho
     code, err = jcas("benchmark", truth, "--noise", NOISE, "--methods", "broken,baseline", *flags, capsys=capsys)
     grid = read_grid(out)
     broken, baseline = grid.cells
-    assert code == 1 and f"{broken.name}: FloatingPointError: no such luck" in err
+    assert code == 1 and err.count(f"{broken.name}: FloatingPointError: no such luck") == 1
+    assert "jcas: 1 of 2 cells failed" in err
     assert not grid.is_finished(broken) and grid.is_finished(baseline)
     assert "Traceback" in (out / "cells" / broken.name / "error.txt").read_text()
     assert f"- `{broken.name}`: FloatingPointError: no such luck" in (out / "table.md").read_text()
+
+    code, err = jcas("benchmark", "--runner", "inline", "--out", out, capsys=capsys)  # with progress
+    assert code == 1 and err.count(f"{broken.name}: FloatingPointError: no such luck") == 1
 
     add_method("broken", HALF)  # repaired: only this cell runs
     before = (grid.folder(baseline) / "results.json").stat().st_mtime_ns
