@@ -15,7 +15,7 @@ from jcas.benchmark.figures import draw_curves
 from jcas.benchmark.grid import UPPER_BOUND, Cell, Grid, exclusive, plan, read_grid
 from jcas.benchmark.progress import GridProgress
 from jcas.benchmark.qualitative import draw_qualitative
-from jcas.benchmark.runners import run_inline, run_locally, run_on_ray
+from jcas.benchmark.runners import expect_ray, run_inline, run_locally, run_on_ray
 from jcas.benchmark.summary import collect, summarize
 from jcas.benchmark.tables import latex, markdown, noise_rates
 from jcas.run import write_bytes, write_json
@@ -26,7 +26,7 @@ RUNNERS = ("local", "ray", "inline")
 
 
 def check_runner(runner: str, address: str = "", jobs: int = 1) -> None:
-    """Refuse a runner that does not exist, an address for one that has none, and jobs where they decide nothing."""
+    """Refuse a runner that does not exist, an address where it has none or nobody answers, and jobs without effect."""
     if runner not in RUNNERS:
         raise ValueError(f"unknown runner {runner!r}, choose one of {', '.join(RUNNERS)}")
     if address and runner != "ray":
@@ -35,6 +35,8 @@ def check_runner(runner: str, address: str = "", jobs: int = 1) -> None:
         raise ValueError(f"--jobs {jobs} belongs to --runner local or ray; inline trains one cell after another")
     if jobs > 1 and address:
         raise ValueError(f"--jobs {jobs}: the cluster at --address {address} decides how many cells run at a time")
+    if address:
+        expect_ray(address)
 
 
 def run_grid(

@@ -1,7 +1,7 @@
 """What a benchmark consists of: shared settings, noisy sets, and one cell per (dataset, noise, method, seed).
 
-``grid.json`` holds it all. A later command on the same folder adds cells; the shared settings stay as they are, so that
-every number of a table comes from the same training.
+``grid.json`` holds it all. A later command on the same folder adds cells; once a cell has begun to train, the shared
+settings stay as they are, so that every number of a table comes from the same training.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from jcas.benchmark.noisy_sets import (
 from jcas.config import Config, make_config
 from jcas.data import Dataset, open_dataset
 from jcas.methods import method_class, method_names
+from jcas.models import check_encoder
 from jcas.run import write_json
 
 UPPER_BOUND = "upper_bound"
@@ -101,6 +102,10 @@ class Grid:
     def is_finished(self, cell: Cell) -> bool:
         """Whether the cell needs no more work."""
         return (self.folder(cell) / "results.json").is_file()
+
+    def has_begun(self, cell: Cell) -> bool:
+        """Whether the cell has results, or a checkpoint to go on from."""
+        return self.is_finished(cell) or (self.folder(cell) / "checkpoints" / "last.ckpt").is_file()
 
     def error(self, cell: Cell) -> str | None:
         """Why the cell failed, None if it did not."""
@@ -215,6 +220,7 @@ def _shared(settings: Mapping[str, Any]) -> tuple[int, dict[str, Any], dict[str,
         if key in settings:
             raise ValueError(f"{key}: a cell of the grid decides it, leave it out of the shared settings")
     config = make_config({**_DEFAULTS, **settings, "data": ".", "method": "baseline"}, source="benchmark")
+    check_encoder(config.encoder)
     if config.devices * config.nodes > 1:
         raise ValueError(f"a cell trains in one process, got devices={config.devices}, nodes={config.nodes}")
     shared = config.resolved().model_dump(mode="json", exclude=set(OF_A_CELL))
@@ -227,6 +233,8 @@ def _earlier(out: Path, shared: dict[str, Any], given: dict[str, Any]) -> Grid:
             raise ValueError(f"{out}: exists, is not empty and holds no benchmark; choose another --out")
         return Grid(out, shared, given=given)
     grid = read_grid(out)
+    if not any(grid.has_begun(cell) for cell in grid.cells):  # no number comes from its settings
+        return replace(grid, settings=shared, given=given)
     # A grid may be older than a setting; its cells then run with the default.
     pairs = [(key, grid.settings.get(key, Config.model_fields[key].default), value) for key, value in shared.items()]
     pairs += [(key, theirs, given[key]) for key, theirs in grid.given.items()]

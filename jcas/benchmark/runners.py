@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from jcas.benchmark.cells import run_cell, write_error
 from jcas.benchmark.grid import Cell, Grid
 
 POLL_SECONDS = 0.3
+_ANSWER_SECONDS = 5  # of a cluster that lives
 _LOG_TAIL = 4000  # characters
 
 
@@ -76,6 +78,17 @@ def run_locally(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: in
             one.process.kill()
             one.process.wait()
             one.log.close()
+
+
+def expect_ray(address: str) -> None:
+    """Refuse a HOST:PORT where nobody answers: Ray itself would try for minutes. Other words, like auto, are Ray's."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:  # OverflowError: no such port
+        raise ValueError(f"no Ray answers at --address {address}: {error}") from None
 
 
 def run_on_ray(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: int = 1, address: str = "") -> None:

@@ -45,6 +45,7 @@ __all__ = [
     "Tiny",
     "UNet",
     "build_model",
+    "check_encoder",
 ]
 
 
@@ -207,6 +208,15 @@ _ONLY_FOR = {  # option -> encoders that know it; anywhere else it would be igno
 }
 
 
+def check_encoder(name: str) -> None:
+    """Raise what `build_model` would raise for an unknown name, without building anything; timm knows its own."""
+    trunk = name.removeprefix(_OCRNET)
+    known_names = MODELS if trunk == name else ENCODERS
+    if trunk not in known_names and not trunk.startswith(_TIMM):
+        near = difflib.get_close_matches(name, MODELS, n=1, cutoff=0.0)[0]
+        raise ValueError(f"unknown encoder {name!r}, did you mean {near!r}? (known: {', '.join(MODELS)}, timm:NAME)")
+
+
 def build_model(
     encoder: str,
     *,
@@ -257,11 +267,8 @@ def build_model(
         output_stride=output_stride,
         final_relu=final_relu,
     )
+    check_encoder(encoder)
     trunk = encoder.removeprefix(_OCRNET)
-    known_names = MODELS if trunk == encoder else ENCODERS
-    if trunk not in known_names and not trunk.startswith(_TIMM):
-        near = difflib.get_close_matches(encoder, MODELS, n=1, cutoff=0.0)[0]
-        raise ValueError(f"unknown encoder {encoder!r}, did you mean {near!r}? (known: {', '.join(MODELS)}, timm:NAME)")
     for name, smallest in (("num_classes", 2), ("channels", 1), ("feature_dim", 0)):
         if getattr(options, name) < smallest:
             raise ValueError(f"{name} must be at least {smallest}, got {getattr(options, name)}")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from jcas.benchmark import exclusive, plan, read_grid, run_grid, write_tables
+from jcas.benchmark import Grid, exclusive, plan, read_grid, run_grid, write_tables
+from jcas.benchmark.cells import write_error
 from jcas.benchmark.grid import OF_A_CELL
 from jcas.benchmark.noisy_sets import parse_noise
 from jcas.cli import main
@@ -51,6 +52,13 @@ def finished(truth, tmp_path_factory) -> Path:
     return out
 
 
+def begin(grid: Grid) -> None:
+    """Leave the first cell as if it had been stopped after an epoch."""
+    checkpoint = grid.folder(grid.cells[0]) / "checkpoints" / "last.ckpt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.touch()
+
+
 # --- what a cell is ---------------------------------------------------------------------------------------------------
 
 
@@ -79,7 +87,7 @@ def test_a_cell_trains_as_the_command_train_would(truth, tmp_path, monkeypatch, 
 def test_networks_of_an_older_grid_go_on_as_they_were_trained(truth, tmp_path, monkeypatch):
     monkeypatch.setattr("jcas.config._lite0_weights_installed", lambda: True)
     out, settings = tmp_path / "out", {**SETTINGS, "encoder": "lite0"}
-    plan(out, [truth], noises=["none"], methods=["raunet"], settings=settings, progress=False)
+    begin(plan(out, [truth], noises=["none"], methods=["raunet"], settings=settings, progress=False))
     content = json.loads((out / "grid.json").read_text())
     del content["given"]
     (out / "grid.json").write_text(json.dumps(content))
@@ -89,7 +97,7 @@ def test_networks_of_an_older_grid_go_on_as_they_were_trained(truth, tmp_path, m
 
 def test_an_extension_must_give_the_networks_the_same_flags(truth, tmp_path):
     arguments = {"noises": ["none"], "methods": ["raunet"], "progress": False}
-    plan(tmp_path / "out", [truth], settings=SETTINGS, **arguments)
+    begin(plan(tmp_path / "out", [truth], settings=SETTINGS, **arguments))
     rate = {"encoder_learning_rate": 0.002}  # what the rule gives to the others
     with pytest.raises(ValueError, match=r"its cells have encoder_learning_rate=None, got 0\.002"):
         plan(tmp_path / "out", [truth], settings={**SETTINGS, **rate}, **arguments)
@@ -211,6 +219,21 @@ def test_an_extension_must_keep_the_shared_settings(finished, truth):
     other = {**SETTINGS, "epochs": 2}
     with pytest.raises(ValueError, match="its cells have epochs=1, got 2"):
         plan(finished, [truth], noises=["none"], methods=["volmin"], settings=other, progress=False)
+
+
+def test_settings_may_change_until_a_cell_has_begun(truth, tmp_path):
+    out, flags = tmp_path / "out", {"noises": ["none"], "methods": ["baseline", "css"], "progress": False}
+    first = plan(out, [truth], settings=SETTINGS, **flags)
+    write_error(first.folder(first.cells[0]), "ValueError: something that other settings put right")
+    other = {**SETTINGS, "epochs": 2, "learning_rate": 0.004}
+    grid = plan(out, [truth], settings=other, **flags)
+    assert grid.cells == first.cells and read_grid(out) == grid
+    configs = [grid.config(cell) for cell in grid.cells]
+    assert [config.epochs for config in configs] == [2, 2]
+    assert [config.resolved().encoder_learning_rate for config in configs] == [0.004, 0.004], "as given now"
+    begin(grid)
+    with pytest.raises(ValueError, match="its cells have epochs=2, got 1"):
+        plan(out, [truth], settings=SETTINGS, **flags)
 
 
 def test_a_grid_older_than_a_setting_is_extended(finished, truth, tmp_path):
@@ -387,6 +410,7 @@ def test_report_of_a_benchmark_is_one_page(finished, tmp_path, capsys):
         (("--noise", "symmetric:rate=2"), "rate"),
         (("--noise", "sfda"), "sfda:RUN"),
         (("--noise", "none", "--methods", "jcsa"), "did you mean 'jcas'"),
+        (("--noise", NOISE, "--methods", "gce", "--encoder", "resnet102"), "did you mean 'resnet101'"),
         (("--noise", "none", "--methods", ","), "--methods names no method"),
         (("--noise", "none", "--runner", "slurm"), "unknown runner 'slurm'"),
         (("--noise", "none", "--runner", "inline", "--jobs", 2), "--jobs 2 belongs to --runner local or ray"),
@@ -399,7 +423,7 @@ def test_mistakes_are_one_line(truth, tmp_path, capsys, arguments, complaint):
     out = tmp_path / "out"
     code, err = jcas("benchmark", truth, *arguments, "--out", out, capsys=capsys)
     assert code == 2 and complaint in err and err.strip().count("\n") == 0
-    assert not list(out.glob("cells/*"))
+    assert not [path for path in out.glob("*") if path.name != ".lock"], "nothing was written"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jcas.benchmark import plan, read_grid, run_grid, write_tables
+from jcas.benchmark import check_runner, plan, read_grid, run_grid, write_tables
 from jcas.benchmark.worker import ABANDONED
 from jcas.data.synthetic import write_dataset
 
@@ -113,3 +114,18 @@ def test_ray_gives_the_table_of_the_local_runner(truth, tmp_path):
     assert not ray.is_initialized(), "the grid takes down what it started"
     assert numbers(grids["ray"].out) == numbers(grids["local"].out)
     assert len(numbers(grids["ray"].out)) == 2
+
+
+def test_an_address_where_no_ray_answers_is_told_at_once():
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # bound and deaf: nothing listens
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        before = time.monotonic()
+        for text in (address, f"ray://{address}", "127.0.0.1:99999"):
+            with pytest.raises(ValueError, match=f"no Ray answers at --address {text}: ") as refusal:
+                check_runner("ray", text)
+            assert "\n" not in str(refusal.value)
+    assert time.monotonic() - before < 30
+    check_runner("ray", "auto")  # Ray's own word
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        check_runner("ray", f"127.0.0.1:{somebody.getsockname()[1]}")
