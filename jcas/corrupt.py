@@ -22,6 +22,7 @@ from jcas.data import files
 from jcas.data.dataset import SPLITS, Dataset, FileReader, Record
 from jcas.data.derived import file_name, file_suffix, link, write_description
 from jcas.data.layout import open_dataset
+from jcas.data.new_folder import expect_no_files, new_folder
 from jcas.noise import NOISES, Noise, make_noise, rng_for
 from jcas.schema import IGNORE, LabelSpace
 
@@ -77,7 +78,7 @@ def corrupt(
         raise ValueError(f"{dataset.root}: no image in the splits {', '.join(splits)}")
     chosen = choose([r.id for r in eligible if r.id not in dataset.trusted], share=share, seed=seed)
 
-    with files.new_folder(out) as building:
+    with new_folder(out) as building:
         for folder in ("images", "masks", "clean"):
             (building / folder).mkdir()
         writer = _Writer(dataset, noise, building, chosen, seed)
@@ -155,7 +156,7 @@ def _rate(rate: Any, counts: Counts) -> float:
 
 
 def _check(out: Path, splits: Sequence[str], share: float, workers: int) -> None:
-    files.expect_no_files(out)
+    expect_no_files(out)
     if isinstance(splits, str) or not splits or set(splits) - set(SPLITS):
         raise ValueError(f"splits must be some of {', '.join(SPLITS)}, got {splits!r}")
     if not 0 <= share <= 1:

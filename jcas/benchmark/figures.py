@@ -16,7 +16,7 @@ from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator
 
 from jcas.benchmark.grid import UPPER_BOUND
-from jcas.benchmark.summary import table_order
+from jcas.benchmark.summary import ABLATION, table_order
 from jcas.benchmark.tables import method_name, noise_title
 from jcas.methods import VARIANTS, method_names
 
@@ -160,7 +160,7 @@ def _is_variant(method: str) -> bool:
 
 
 def _line_name(method: str) -> str:
-    return method_name(method).removeprefix(f"{_OWN} ") if method.startswith(f"{_OWN}_no_") else method_name(method)
+    return method_name(method).removeprefix(f"{_OWN} ") if method.startswith(ABLATION) else method_name(method)
 
 
 def line_styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:

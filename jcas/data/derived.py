@@ -14,6 +14,7 @@ import yaml
 
 from jcas.data import files
 from jcas.data.dataset import Dataset, FileReader, Record
+from jcas.data.new_folder import new_folder
 
 
 def file_name(record: Record) -> str:
@@ -89,7 +90,7 @@ def write_derived(
     jobs: dict[str, list[Record]] = {}
     for record in records:
         jobs.setdefault(file_name(record), []).append(record)
-    with files.new_folder(root) as building:
+    with new_folder(root) as building:
         for folder in ("images", "masks"):
             (building / folder).mkdir()
         for name, parts in jobs.items():

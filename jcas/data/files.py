@@ -8,9 +8,7 @@ directly: MONAI's readers swap the axes of flat images and do not tell palette i
 from __future__ import annotations
 
 import os
-import shutil
 import struct
-import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -220,28 +218,6 @@ def write_mask(path: Path, mask: Tensor | np.ndarray, *, like: Path | None = Non
     if labels.ndim != 2:
         raise ValueError(f"{path}: a mask must be (H, W), got {labels.shape}")
     _save_picture(path, labels)
-
-
-def expect_no_files(folder: Path) -> None:
-    """Refuse a place for a new folder where something lies already."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder}: exists and is not an empty folder")
-
-
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """A hidden folder that takes the place of ``path`` when the block ends well and vanishes when not."""
-    expect_no_files(path)
-    building = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
-    try:
-        building.mkdir(parents=True)
-        yield building
-        if path.exists():
-            path.rmdir()
-        building.rename(path)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
 
 
 def _suffix(path: Path) -> str:

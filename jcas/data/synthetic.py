@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from scipy.ndimage import gaussian_filter
 
-from jcas.data import files
+from jcas.data.new_folder import new_folder
 from jcas.schema import LabelSpace
 
 Array = NDArray[np.floating[Any]]
@@ -170,7 +170,7 @@ def write_dataset(
         )
     out = Path(out)
     splits = _splits(count, val_fraction, test_fraction, seed)
-    with files.new_folder(out) as building:
+    with new_folder(out) as building:
         for folder in ("images", "masks"):
             (building / folder).mkdir()
         for index in range(count):

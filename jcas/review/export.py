@@ -30,6 +30,7 @@ from rich.progress import track
 
 from jcas.data import files
 from jcas.data.dataset import SPLITS, Dataset, FileReader, Record
+from jcas.data.new_folder import expect_no_files, new_folder
 from jcas.review.audit import Audit, AuditedImage, read_audit
 from jcas.review.coco import annotate
 from jcas.review.decisions import Decisions, open_decisions, status
@@ -70,7 +71,7 @@ def export_review(
     out = Path(out)
     if format not in FORMATS:
         raise ValueError(f"unknown format {format!r}, choose one of {', '.join(FORMATS)}")
-    files.expect_no_files(out)
+    expect_no_files(out)
     audit = read_audit(audit_dir)
     decisions = open_decisions(audit, write=False)
     dataset = open_source(audit, data)
@@ -100,7 +101,7 @@ class _Export:
         splits = {image.id: image.split for image in self.audit.images}
         changes: list[tuple[str, str, str, int]] = []
         cards: list[dict[str, Any]] = []
-        with files.new_folder(out) as building:
+        with new_folder(out) as building:
             (building / "images").mkdir()
             # All groups are read, also those left out: a mask that changed must not go unnoticed.
             for name, records in track(groups.items(), "exporting", transient=True, disable=len(groups) < 50):
