@@ -196,17 +196,26 @@ def plan(
 
 @contextlib.contextmanager
 def exclusive(out: Path) -> Iterator[None]:
-    """Keep a second grid out of the folder; the lock falls when this process ends, however it ends."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w") as file:
-        if sys.platform != "win32":  # there is no such lock
-            import fcntl
+    """Keep a second grid out of the folder; the lock falls when this process ends, however it ends.
 
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(f"{out}: another benchmark is running in this folder") from None
-        yield
+    A new folder of which nothing came, because the command was refused, is taken away again.
+    """
+    lock, is_new = out / ".lock", not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with lock.open("w") as file:
+            if sys.platform != "win32":  # there is no such lock
+                import fcntl
+
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise ValueError(f"{out}: another benchmark is running in this folder") from None
+            yield
+    finally:
+        if is_new and list(out.iterdir()) == [lock]:
+            lock.unlink()
+            out.rmdir()
 
 
 def _cell(noisy_set: NoisySet, method: str, seed: int) -> Cell:

@@ -444,3 +444,13 @@ def test_tables_take_no_flags_of_the_training(finished, capsys, flags):
 def test_tables_need_a_benchmark(tmp_path, capsys):
     code, err = jcas("benchmark", "--out", tmp_path / "nothing", "--tables", capsys=capsys)
     assert code == 2 and "no benchmark here" in err
+
+
+def test_a_refused_benchmark_leaves_no_folder(truth, tmp_path):
+    with pytest.raises(ValueError, match="unknown noise"), exclusive(tmp_path / "new"):
+        plan(tmp_path / "new", [truth], noises=["elipse"], methods=["baseline"])
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    with pytest.raises(ValueError, match="unknown noise"), exclusive(mine):
+        plan(mine, [truth], noises=["elipse"], methods=["baseline"])
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
