@@ -71,8 +71,9 @@ ABLATIONS_OF_THE_PAPER = (  # with labels drawn by a habit these are jcas
     "jcas_no_affinity_correction",
     "jcas_no_consistency",
 )
+ABLATIONS_OF_FLIPS = (*ABLATIONS_OF_THE_PAPER, "jcas_no_neighbours")
 ABLATIONS_OF_A_PART = {"lidc": ABLATIONS_OF_THE_PAPER}  # several readers: T_C and pairs as with flips
-ABLATIONS = (*ABLATIONS_OF_THE_IMAGE, *ABLATIONS_OF_THE_PAPER)
+ABLATIONS = (*ABLATIONS_OF_THE_IMAGE, *ABLATIONS_OF_FLIPS)
 SEEDS_OF_MAIN = 3
 LOOK = ("upper_bound", "baseline", "jcas")
 NOISES = {
@@ -354,7 +355,7 @@ def train_part(part: str, work: Path, options: argparse.Namespace) -> None:
         run_part(part, options.shared, work, MAIN, SEEDS_OF_MAIN, options.jobs)
         others = (*PEERS, *ABLATIONS_OF_THE_IMAGE, *ABLATIONS_OF_A_PART.get(part, ()))
         run_part(part, options.shared, work, others, 1, options.jobs)
-        run_part(part, options.shared, work, ABLATIONS_OF_THE_PAPER, 1, options.jobs, flips_only=True)
+        run_part(part, options.shared, work, ABLATIONS_OF_FLIPS, 1, options.jobs, flips_only=True)
 
 
 def main() -> None:

@@ -206,6 +206,7 @@ def test_core_exports_exactly_the_promised_names():
         "roughness",
         "unchallenged",
         "from_counts",
+        "neighbour_evidence",
         "pair_counts",
         "pair_flip",
         "refine",

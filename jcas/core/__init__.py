@@ -1,6 +1,7 @@
 """The paper's mathematics as plain functions of tensors of any spatial rank; imports torch only.
 
-What `appearance` and `outlines` add to it looks at neighbours in the plane: images and masks (B, ..., H, W) alone.
+What `appearance`, `neighbours` and `outlines` add to it looks at pixels nearby in the plane: images and masks
+(B, ..., H, W) alone.
 
 | paper          | here                            | shape             | rule                                          |
 |----------------|---------------------------------|-------------------|-----------------------------------------------|
@@ -17,6 +18,7 @@ from jcas.core.affinity import Affinity
 from jcas.core.appearance import drawn, local_appearance, refined_by_appearance, repaired, roughness, unchallenged
 from jcas.core.counting import confusion_counts, counted_transition, pair_counts
 from jcas.core.losses import corrected_affinity_loss, corrected_cross_entropy
+from jcas.core.neighbours import neighbour_evidence
 from jcas.core.reasoning import refine
 from jcas.core.regularizers import class_affinity_consistency, sparsity, volume
 from jcas.core.theorem import affinity_noise_rate, class_noise_rate, class_to_affinity
@@ -45,6 +47,7 @@ __all__ = [
     "drawn",
     "from_counts",
     "local_appearance",
+    "neighbour_evidence",
     "pair_counts",
     "pair_flip",
     "refine",

@@ -15,11 +15,15 @@ def corrected_cross_entropy(
     noisy: Tensor,  # (B, *spatial)    observed labels, 255 = ignore
     transition: Tensor,  # (C, C)      T[m, n] = p(noisy = n | clean = m)
     *,
+    evidence: Tensor | None = None,  # (B, C, *spatial) what else speaks for each class, a constant
     weight: Tensor | None = None,  # (B, *spatial) trust in each pixel, a constant
 ) -> Tensor:  # ()
     r"""Cross-entropy between the noisy labels and the predictions carried through the noise.
 
     .. math:: L^C_{LC} = -\frac1K \sum_k \log\,[P(k)\,T_C]_{\tilde Y(k)}          \qquad (Sec. 2.2, class-level)
+
+    and :math:`-\frac1K \sum_k \log \sum_c P_c(k)\, T_C(c, \tilde Y(k))\, E_c(k)` with ``evidence`` E, the likelihood of
+    whatever is known besides the pixel's own label (`neighbour_evidence`), up to a factor of its own for each pixel.
 
     Mean over the K labelled pixels (the paper writes a sum), weighted if weights are given; 0 if there are none.
     With ``transition = I`` this is plain cross-entropy. Probabilities are floored at 1e-10. Cost O(K C^2).
@@ -37,9 +41,15 @@ def corrected_cross_entropy(
     with torch.autocast(probs.device.type, enabled=False):
         if probs.dtype in (torch.float16, torch.bfloat16):
             probs = probs.float()
-        noisy_probs = transition.to(probs.dtype).t() @ probs.flatten(2)  # (B, C, n)
         labels = noisy.where(valid, 0).flatten(1)[:, None]
-        observed = noisy_probs.gather(1, labels).view_as(valid)
+        if evidence is None:
+            noisy_probs = transition.to(probs.dtype).t() @ probs.flatten(2)  # (B, C, n)
+            observed = noisy_probs.gather(1, labels).view_as(valid)
+        else:
+            check_weight(evidence, probs.shape, "evidence")
+            likelihood = transition.to(probs.dtype)[:, labels[:, 0]].movedim(0, 1)  # (B, C, n)
+            joint = probs.flatten(2) * likelihood * evidence.detach().to(probs.dtype).flatten(2)
+            observed = joint.sum(1).view_as(valid)
         loss = -observed.clamp_min(PROBABILITY_FLOOR).log()
         if weight is None:
             trust = valid.to(loss.dtype)

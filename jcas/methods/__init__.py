@@ -81,6 +81,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "jcas_no_refinement": ("jcas", {"refinement": False}),
     "jcas_no_witness": ("jcas", {"witness": False}),
     "jcas_no_outline_bias": ("jcas", {"outline_bias": False}),
+    "jcas_no_neighbours": ("jcas", {"neighbours": False}),
     "jcas_no_affinity": ("jcas", {"affinity": False}),
     "jcas_paper": ("jcas", {"preset": "paper"}),
     "jcas_released": ("jcas", {"preset": "released", "most_pairs": 1 << 16}),  # all its pairs: four times the time

@@ -168,10 +168,10 @@ def resized_labels(labels: Tensor, size: torch.Size | tuple[int, ...]) -> Tensor
     return nearest.to(labels.dtype)
 
 
-def class_loss(logits: Tensor, batch: Batch, transition: Tensor) -> Tensor:
+def class_loss(logits: Tensor, batch: Batch, transition: Tensor, evidence: Tensor | None = None) -> Tensor:
     """Corrected cross-entropy of logits on any grid against the labels at full size."""
     probs = resized(logits, batch.noisy.shape[1:]).softmax(1)
-    return corrected_cross_entropy(probs, batch.noisy, transition, weight=batch.weight)
+    return corrected_cross_entropy(probs, batch.noisy, transition, evidence=evidence, weight=batch.weight)
 
 
 def another_draw(model: nn.Module, *, seed: int) -> nn.Module:

@@ -16,6 +16,7 @@ from jcas.core import (
     class_to_affinity,
     corrected_affinity_loss,
     corrected_cross_entropy,
+    neighbour_evidence,
     refine,
     volume,
 )
@@ -43,6 +44,14 @@ class JCAS(Method):
     (the paper's way) both are learned by gradient beside a volume term of weight ``volume_weight`` (1e-3 is ours; 1e-4
     VolMin's, in `paper`; 0.5 the released code's), and ``consistency_weight`` (0.01, the paper's) weighs L_CACR.
 
+    Labels that were flipped one by one are witnesses for their neighbours, too (``neighbours``): the class losses weigh
+    the classes of a pixel by what the eight labels around it say (`neighbour_evidence`),
+
+    .. math:: L^C_{LC}(P) = -\frac1K \sum_i \log \sum_c P_i(c)\, T_C(c, \tilde y_i)\, E_i(c)
+
+    and T_C is counted against predictions with the word of their neighbours on the grid of the counting. A rare class
+    whose labels are mostly flipped background, which no pixel on its own gives away, is found by them.
+
     No matrix explains a habit of those who draw, and a network learns it like any shape. The warm-up measures which
     kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``). A `ColourWitness`
     (``witness``) learns to name classes by colour alone, first from the labels, then from the predictions; if it knows
@@ -61,15 +70,16 @@ class JCAS(Method):
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
     released code with its quirks (``released``): docs/PAPER.md lists every difference, docs/METHOD.md explains ours.
     ``appearance`` (of it ``screening`` of labels and ``refinement`` of predictions), ``witness``, ``outline_bias``,
-    ``most_pairs``, ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override it; ours has all of them but
-    ``learned_matrices``.
+    ``neighbours``, ``most_pairs``, ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override it; ours has
+    all of them but ``learned_matrices``.
 
     Differs from the original: matrices are counted, for learned ones run away or stop short; Theorem 1 has another
     numerator, for the printed one leaves [0, 1]; the reverse map is norm(1 - cosine), for norm(1 - P') is almost
     constant; the warm-up trains no pairs and is a part of the run (there a stage of the same length; a class not found
     when the counting starts may never be); at most ``most_pairs`` are drawn per image (65,536 is ours, all of a grid of
     16 x 16; there all, which cost O(n^2)); DAR runs on the grid of the features and its correction is added at that of
-    the logits, so that a coarse grid does not blur a fine prediction; what the image says is ours. Memory O(n d).
+    the logits, so that a coarse grid does not blur a fine prediction; what neighbours and the image say is
+    ours. Memory O(n d).
     """
 
     paper = "Guo & Yuan, MICCAI 2022"
@@ -94,6 +104,7 @@ class JCAS(Method):
         refinement: bool | None = None,
         witness: bool | None = None,
         outline_bias: bool | None = None,
+        neighbours: bool | None = None,
         most_pairs: int | None = None,
         learned_matrices: bool | None = None,
         volume_weight: float | None = None,
@@ -106,6 +117,7 @@ class JCAS(Method):
             "refinement": refinement,
             "witness": witness,
             "outline_bias": outline_bias,
+            "neighbours": neighbours,
             "most_pairs": most_pairs,
             "learned_matrices": learned_matrices,
             "volume_weight": volume_weight,
@@ -118,6 +130,7 @@ class JCAS(Method):
             ("refinement", "appearance"),
             ("witness", "appearance"),
             ("outline_bias", "appearance"),
+            ("neighbours", "appearance"),
             ("volume_weight", "learned_matrices"),
         ):
             if overrides[name] and not getattr(recipe, needed):
@@ -225,6 +238,12 @@ class JCAS(Method):
             return False
         return not self.image_objects or self._no_habit_seen
 
+    @property
+    def neighbours_speak(self) -> bool:
+        """Whether labels nearby have a say: of labels flipped one by one each is a witness of its own."""
+        counted = self.recipe.neighbours and not self.recipe.learned_matrices
+        return counted and self.corrects_class and self.counts.of_flipped_labels
+
     def noise(self) -> Tensor:
         """T_C where it corrects the loss, the identity elsewhere."""
         if not self.corrects_class:
@@ -292,16 +311,20 @@ class JCAS(Method):
         lesson = self._taught_witness(output.logits, batch)
         if self.image_objects:
             batch = self._screened(batch, resized(output.logits, batch.noisy.shape[1:]).softmax(1))
+        evidence = None
+        if self.neighbours_speak:
+            probs, labels = resized(output.logits.detach(), batch.noisy.shape[1:]).softmax(1), _trusted(batch)
+            evidence = neighbour_evidence(probs, labels, self.counts.class_transition)
         with_pairs = self.uses_pairs
         if not with_pairs:
-            parts = {"class_loss": class_loss(output.logits, batch, self.noise())}
+            parts = {"class_loss": class_loss(output.logits, batch, self.noise(), evidence)}
             loss = parts["class_loss"]
         else:
             pairs = self._affinity(output, self.recipe.training_grid)
             refined = self._refined(output.logits, pairs)
             parts = {
-                "class_loss": class_loss(refined, batch, self.noise()),
-                "coarse_loss": class_loss(output.logits, batch, self.noise()),
+                "class_loss": class_loss(refined, batch, self.noise(), evidence),
+                "coarse_loss": class_loss(output.logits, batch, self.noise(), evidence),
                 "affinity_loss": self._pair_loss(pairs, batch),
             }
             loss = parts["class_loss"] + parts["coarse_loss"]
@@ -313,7 +336,7 @@ class JCAS(Method):
                 auxiliary_logits = self._refined(auxiliary_logits, pairs)
                 parts["auxiliary_affinity_loss"] = self._pair_loss(pairs, batch)
                 loss = loss + self.recipe.auxiliary_affinity_weight * parts["auxiliary_affinity_loss"]
-            parts["auxiliary_loss"] = class_loss(auxiliary_logits, batch, self.noise())
+            parts["auxiliary_loss"] = class_loss(auxiliary_logits, batch, self.noise(), evidence)
             loss = loss + AUXILIARY_WEIGHT * parts["auxiliary_loss"]
         if self.recipe.learned_matrices and not self.warming_up and (self.corrects_class or not self.image_objects):
             loss = loss + self._matrix_terms(parts)
@@ -370,12 +393,22 @@ class JCAS(Method):
 
     @torch.no_grad()
     def _count(self, logits: Tensor, batch: Batch) -> None:
-        """Add this batch's predictions against its labels to the counts."""
-        probs, labels, size = logits.softmax(1), _trusted(batch), logits.shape[2:]
-        if self.evidence is not None:
+        """Add this batch's predictions against its labels to the counts.
+
+        Where neighbours speak, predictions with their word, on a grid of half the side at most: labels of enlarged
+        masks, which repeat themselves, must not confirm themselves.
+        """
+        labels, size = _trusted(batch), logits.shape[2:]
+        if self.neighbours_speak:
+            size = torch.Size(min(side, -(-whole // 2)) for side, whole in zip(size, labels.shape[1:], strict=True))
+        probs, on_grid = resized(logits, size).softmax(1), resized_labels(labels, size)
+        if self.neighbours_speak:
+            probs = probs * neighbour_evidence(probs, on_grid, self.counts.class_transition)
+            probs = probs / probs.sum(1, keepdim=True)
+        elif self.evidence is not None:
             probs = self.evidence.unbiased(probs)
         weight = None if batch.weight is None else resized_labels(batch.weight, size)
-        self.counts.add(probs, resized_labels(labels, size), weight)
+        self.counts.add(probs, on_grid, weight)
         if int(self.epoch) == self.first_count and self.evidence is not None:
             self.counts.add_roughness(labels)
 

@@ -107,6 +107,11 @@ class NoiseCounts(nn.Module):
         return self.mean_roughness is not None and drawn(self.mean_roughness)
 
     @property
+    def of_flipped_labels(self) -> bool:
+        """Whether they have turned out to be flipped pixel by pixel."""
+        return self.mean_roughness is not None and not drawn(self.mean_roughness)
+
+    @property
     def empty(self) -> bool:
         """Whether no training image of this epoch was counted."""
         return not bool(self.everywhere.any())

@@ -15,6 +15,7 @@ class Recipe:
     refinement: bool = True  # the image has a say in predictions; with appearance only; not in the paper
     witness: bool = True  # colours may object, too, over all images; with appearance only; not in the paper
     outline_bias: bool = True  # outlines may turn out too wide; with appearance only; not in the paper
+    neighbours: bool = True  # labels nearby have a say if labels were flipped; with appearance only; not in the paper
     released_network: bool = False  # feature heads of dilated convolutions, two dilations, frozen parts [3, 10]
     affinity_in_warmup: bool = False  # pairs and DAR before anything is known of the noise [17]
     main_affinity_weight: float = 1.0  # [13]
@@ -35,6 +36,7 @@ PRESETS = {
     "corrected": Recipe(),
     "paper": Recipe(
         appearance=False,
+        neighbours=False,
         most_pairs=None,
         learned_matrices=True,
         volume_weight=1e-4,  # VolMin's own, which the paper builds on
@@ -44,6 +46,7 @@ PRESETS = {
     "released": Recipe(
         feature_dim=256,
         appearance=False,
+        neighbours=False,
         most_pairs=None,
         released_network=True,
         affinity_in_warmup=True,

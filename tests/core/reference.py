@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -70,11 +72,31 @@ def dense_affinity_loss(features: Tensor, noisy: Tensor, affinity_transition: Te
     return -(pair_weight * observed.log()).sum() / pair_weight.sum()
 
 
-def looped_cross_entropy(probs: Tensor, noisy: Tensor, transition: Tensor) -> Tensor:
+def looped_cross_entropy(probs: Tensor, noisy: Tensor, transition: Tensor, *, evidence: Tensor | None = None) -> Tensor:
+    evidence = torch.ones_like(probs) if evidence is None else evidence
     total, count = probs.new_zeros(()), 0
-    for image, labels in zip(probs.flatten(2), noisy.flatten(1), strict=True):
-        for pixel, label in zip(image.t(), labels.tolist(), strict=True):
+    for image, labels, said in zip(probs.flatten(2), noisy.flatten(1), evidence.flatten(2), strict=True):
+        for pixel, label, factor in zip(image.t(), labels.tolist(), said.t(), strict=True):
             if label != 255:
-                total = total - torch.log((pixel @ transition)[label])
+                total = total - torch.log(sum(pixel[c] * transition[c, label] * factor[c] for c in range(len(pixel))))
                 count += 1
     return total / count
+
+
+def looped_neighbour_evidence(probs: Tensor, noisy: Tensor, transition: Tensor) -> Tensor:
+    """Pixel by pixel, neighbour by neighbour, class by class; before its factor for each pixel."""
+    images, classes, height, width = probs.shape
+    found = torch.ones_like(probs)
+    for image, y, x in itertools.product(range(images), range(height), range(width)):
+        own = probs[image, :, y, x].tolist()
+        for there_y, there_x in itertools.product(range(height), range(width)):
+            label = int(noisy[image, there_y, there_x])
+            if max(abs(there_y - y), abs(there_x - x)) != 1 or label == 255:
+                continue
+            theirs = probs[image, :, there_y, there_x].tolist()
+            more = [max(0.0, theirs[m] - own[m]) for m in range(classes)]
+            for c in range(classes):
+                share = min(1.0, theirs[c] / own[c])
+                other = sum(more[m] * transition[m, label] for m in range(classes)) / sum(more) if sum(more) else 0.0
+                found[image, c, y, x] *= share * transition[c, label] + (1 - share) * other
+    return found

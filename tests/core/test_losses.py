@@ -37,6 +37,26 @@ def test_cross_entropy_matches_the_loop_in_value_and_gradient(spatial):
         assert torch.allclose(fast, slow, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("spatial", SPATIAL)
+def test_evidence_weighs_the_classes_in_value_and_gradient(spatial):
+    logits = torch.randn(2, 4, *spatial, dtype=torch.float64, requires_grad=True)
+    transition = asymmetric(4, 0.4, seed=1).requires_grad_()
+    noisy, evidence = labels_with_gaps(2, *spatial), torch.rand(2, 4, *spatial, dtype=torch.float64)
+    results = []
+    for form in (corrected_cross_entropy, looped_cross_entropy):
+        value = form(logits.softmax(1), noisy, transition, evidence=evidence)
+        results.append((value, *torch.autograd.grad(value, (logits, transition))))
+    for fast, slow in zip(*results, strict=True):
+        assert torch.allclose(fast, slow, rtol=1e-10, atol=1e-12)
+
+
+def test_evidence_for_nothing_in_particular_changes_nothing():
+    probs, noisy = torch.randn(2, 4, 5, 5, dtype=torch.float64).softmax(1), labels_with_gaps(2, 5, 5)
+    plain = corrected_cross_entropy(probs, noisy, symmetric(4, 0.3))
+    said = corrected_cross_entropy(probs, noisy, symmetric(4, 0.3), evidence=torch.ones_like(probs))
+    assert torch.allclose(plain, said, rtol=1e-12)
+
+
 def test_cross_entropy_passes_gradcheck():
     noisy = labels_with_gaps(2, 3, 2, classes=3)
 
@@ -324,6 +344,8 @@ def test_bad_arguments_of_the_affinity_loss_are_named(change, message):
         ({"probs": torch.rand(1, 3, 4, 4) + 5}, "probs must sum to 1 over the classes"),
         ({"transition": torch.eye(3, dtype=torch.long)}, "transition must be floating point, got dtype torch.int64"),
         ({"probs": torch.rand(3, 4)}, r"probs must have shape \(batch, channels, \*spatial\)"),
+        ({"evidence": torch.ones(1, 3, 4)}, r"evidence must have shape \(1, 3, 4, 4\)"),
+        ({"evidence": torch.full((1, 3, 4, 4), -1.0)}, "evidence must be finite and not negative"),
     ],
 )
 def test_bad_arguments_of_the_cross_entropy_are_named(change, message):

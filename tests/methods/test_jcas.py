@@ -5,8 +5,10 @@ import torch
 
 from jcas.core import (
     class_to_affinity,
+    corrected_cross_entropy,
     counted_transition,
     from_counts,
+    neighbour_evidence,
     refined_by_appearance,
     repaired,
     unchallenged,
@@ -362,6 +364,45 @@ def test_flipped_labels_are_refined_where_looks_tell_and_move_no_outline():
     assert torch.equal(method.finish(image, probs), probs)  # in the warm-up
 
 
+def test_neighbours_speak_where_labels_were_flipped_and_a_matrix_corrects_them():
+    assert after_warm_up(batch()).neighbours_speak
+    warming = build(warmup=2)
+    warming.start_epoch(0)
+    warming(batch())
+    assert not warming.neighbours_speak
+    assert not after_warm_up(drawn_batch()).neighbours_speak
+    plain = replace(batch(), noisy=torch.zeros(2, 64, 64, dtype=torch.long))  # no outline, so no kind of noise
+    assert not after_warm_up(plain).neighbours_speak
+    for options in ({"neighbours": False}, {"correct_class": False}, {"learned_matrices": True}, {"appearance": False}):
+        assert not after_warm_up(batch(), **options).neighbours_speak
+
+
+def test_what_the_neighbours_say_weighs_the_classes_in_the_loss():
+    method, data = after_warm_up(batch(), affinity=False).eval(), batch()
+    output = method.model(data.image)
+    probs = torch.nn.functional.interpolate(output.logits, (64, 64), mode="bilinear").softmax(1)
+    said = neighbour_evidence(probs, data.noisy, method.noise())
+    expected = corrected_cross_entropy(probs, data.noisy, method.noise(), evidence=said)
+    assert torch.equal(method(data)["class_loss"], expected)
+    without = corrected_cross_entropy(probs, data.noisy, method.noise())
+    assert torch.equal(after_warm_up(batch(), affinity=False, neighbours=False).eval()(data)["class_loss"], without)
+    assert not torch.isclose(expected, without)
+
+
+@pytest.mark.parametrize("encoder", ["tiny", "unet"])  # logits at half the side and at the whole
+def test_flipped_labels_are_counted_with_the_word_of_neighbours_on_half_the_grid(encoder):
+    method, data = after_warm_up(batch(), encoder=encoder).eval(), batch()
+    before = method.counts.class_transition.clone()
+    method(data)
+    probs = torch.nn.functional.interpolate(method.model(data.image).logits, (32, 32), mode="bilinear").softmax(1)
+    labels = resized_labels(data.noisy, (32, 32))
+    believed = (probs * neighbour_evidence(probs, labels, before)).argmax(1)
+    assert torch.equal(method.counts.everywhere, confusion_counts(believed, labels, 3).sum(0))
+    method.end_epoch(1)
+    assert torch.allclose(method.noise(), counted_transition(method.counts.cores).float())
+    assert not torch.allclose(method.noise(), before)
+
+
 def test_drawn_labels_are_counted_everywhere_not_in_cores():
     method = after_warm_up(drawn_batch())
     method(drawn_batch())
@@ -524,6 +565,7 @@ def test_what_it_has_decided_is_told():
     [
         ({"witness": True, "appearance": False}, "witness does nothing without appearance"),
         ({"outline_bias": True, "appearance": False}, "outline_bias does nothing without appearance"),
+        ({"neighbours": True, "appearance": False}, "neighbours does nothing without appearance"),
         ({"volume_weight": 0.1}, "volume_weight does nothing without learned_matrices"),
     ],
 )
