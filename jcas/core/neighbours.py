@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from jcas.core.checks import IGNORE, as_labels, check_probabilities, check_transition
+from jcas.core.checks import IGNORE, as_labels, check_probabilities, check_transition, check_weight
 
 LEAST_LIKELY = 1e-4
 """No label is thought less likely than this: T is an estimate."""
@@ -14,9 +14,16 @@ LEAST_LIKELY = 1e-4
 LEAST_EVIDENCE = 1e-5
 """Nor is a class by what the neighbours say, beside the class that they speak for: the image has its word, too."""
 
-_AROUND = [(row, column) for row in range(3) for column in range(3) if (row, column) != (1, 1)]
+OBJECTION = 0.9
+"""Posterior from which on nine labels that name another class than the model object to it."""
 
-_TINY = 1e-9  # two classes that nobody believes in are shared, not divided by zero
+FARTHEST = 4
+"""Neighbours are not taken from farther away than this, however often labels are repeated."""
+
+_APART = 6  # so far apart labels do not repeat each other
+_REPEATED = 0.05  # share of repeated labels from which on neighbours are not taken for independent
+_AROUND = [(row, column) for row in range(3) for column in range(3) if (row, column) != (1, 1)]
+_TINY = 1e-9  # a class that nobody believes in is shared, not divided by zero
 
 
 @torch.no_grad()
@@ -24,8 +31,11 @@ def neighbour_evidence(
     probs: Tensor,  # (B, C, H, W) clean-class probabilities P
     noisy: Tensor,  # (B, H, W)    observed labels, 255 = ignore
     transition: Tensor,  # (C, C)  T[m, n] = p(noisy = n | clean = m)
+    *,
+    weight: Tensor | None = None,  # (B, H, W) trust in each label
+    reach: int = 1,
 ) -> Tensor:  # (B, C, H, W) between LEAST_EVIDENCE and 1
-    r"""The likelihood of the eight labels around a pixel for each class that it may have, up to a factor.
+    r"""The likelihood of eight labels around a pixel for each class that it may have, up to a factor.
 
     .. math::
         E_i(c) \propto \prod_{j \in N(i)} \Bigl[ s_{ij}(c)\, T(c, \tilde y_j)
@@ -35,11 +45,18 @@ def neighbour_evidence(
     The chance s that a neighbour shares the class is that of the maximal coupling: the two pixels agree as often as
     two pixels with these probabilities can, and a neighbour that does not is of a class that it has more of. Where
     predictions are alike labels are pooled; across an outline that the model sees they are not. A pixel's own label
-    is not in it: :math:`P_i(c)\,T(c, \tilde y_i)\,E_i(c)` is the posterior with all labels, :math:`P_i(c)\,E_i(c)`
-    that of a judge who has not seen the label.
+    is not in it: :math:`P_i(c)\,T(c, \tilde y_i)\,E_i(c)` is the posterior with all nine labels, if the classes of the
+    neighbours are independent given that of the pixel, and :math:`P_i(c)\,E_i(c)` the one without its own.
 
-    It holds for labels that were flipped independently, which those of an enlarged mask are not: adjacent ones repeat.
-    On a grid of half the side or less those of a mask that was enlarged up to twice are independent again. Cost O(n C).
+    It holds for labels that were flipped independently. Those of enlarged masks repeat the ones beside them: there
+    neighbours must be taken from farther away (`independent_from`). Cost O(n C).
+
+    Args:
+        probs: what the model makes of the images.
+        noisy: the labels.
+        transition: the noise.
+        weight: a label of weight w speaks with its likelihood to the power of w.
+        reach: pixels from one neighbour to the next.
 
     >>> probs = torch.full((1, 2, 1, 3), 0.5)
     >>> noisy = torch.tensor([[[1, 0, 1]]])
@@ -47,10 +64,61 @@ def neighbour_evidence(
     >>> neighbour_evidence(probs, noisy, T)[0, :, 0, 1]  # (0.4 / 0.6)^2 and 1
     tensor([0.4444, 1.0000])
     """
+    probs, likelihood = _checked(probs, noisy, transition, weight, reach)
+    height, width = probs.shape[2:]
+    border = (reach,) * 4
+    likelihood = functional.pad(likelihood, border, value=1.0)  # beyond the image there are no labels
+    around, inverse = functional.pad(probs, border, mode="replicate"), 1 / probs
+    total = torch.ones_like(probs)
+    for row, column in _AROUND:
+        rows, columns = (slice(reach * step, reach * step + size) for step, size in ((row, height), (column, width)))
+        theirs, said = around[:, :, rows, columns], likelihood[:, :, rows, columns]
+        share = (theirs * inverse).clamp_max_(1)
+        more = (theirs - probs).clamp_min_(0).add_(theirs, alpha=_TINY)  # alike: what they say is theirs
+        otherwise = (more * said).sum(1, keepdim=True) / more.sum(1, keepdim=True)
+        total *= torch.lerp(otherwise, said, share)  # eight factors of at least LEAST_LIKELY: no underflow
+    return total.div_(total.amax(1, keepdim=True)).clamp_min_(LEAST_EVIDENCE)
+
+
+@torch.no_grad()
+def neighbour_objections(
+    probs: Tensor,  # (B, C, H, W) clean-class probabilities P
+    noisy: Tensor,  # (B, H, W)    observed labels, 255 = ignore
+    transition: Tensor,  # (C, C)
+    *,
+    weight: Tensor | None = None,  # (B, H, W)
+    reach: int = 1,
+) -> Tensor:  # (B, C, H, W)
+    r"""`neighbour_evidence` where a pixel's nine labels together object to the model, 1 elsewhere.
+
+    They object if :math:`q_i(c) \propto P_i(c)\,T(c, \tilde y_i)\,E_i(c)` exceeds 0.9 for another class than P's.
+    Elsewhere a label speaks for its own pixel alone: heard nine times each, labels would be learned by heart.
+
+    >>> probs = torch.tensor([0.6, 0.4]).view(1, 2, 1, 1).expand(1, 2, 3, 3)
+    >>> T = torch.tensor([[0.6, 0.4], [0.4, 0.6]])
+    >>> neighbour_objections(probs, torch.ones(1, 3, 3, dtype=torch.long), T)[0, :, 1, 1]
+    tensor([0.0390, 1.0000])
+    >>> neighbour_objections(probs, torch.zeros(1, 3, 3, dtype=torch.long), T)[0, :, 1, 1]
+    tensor([1., 1.])
+    """
+    evidence = neighbour_evidence(probs, noisy, transition, weight=weight, reach=reach)
+    probs, likelihood = _checked(probs, noisy, transition, weight, reach)
+    posterior = probs * likelihood * evidence
+    sure, named = posterior.max(1)
+    objects = (named != probs.max(1).indices) & (sure > OBJECTION * posterior.sum(1))
+    return torch.where(objects[:, None], evidence, 1.0)
+
+
+def _checked(
+    probs: Tensor, noisy: Tensor, transition: Tensor, weight: Tensor | None, reach: int
+) -> tuple[Tensor, Tensor]:  # (B, C, H, W) twice
+    """Probabilities above 0, and the likelihood of each label for each class."""
     check_probabilities(probs)
     if probs.ndim != 4:
         raise ValueError(f"probs must have shape (B, C, H, W), got {tuple(probs.shape)}")
-    num_classes, (height, width) = probs.shape[1], probs.shape[2:]
+    if not isinstance(reach, int) or reach < 1:
+        raise ValueError(f"reach must be a whole number of at least 1, got {reach}")
+    num_classes = probs.shape[1]
     check_transition(transition, num_classes=num_classes)
     noisy = as_labels(noisy, probs.shape[:1] + probs.shape[2:], num_classes=num_classes)
     if probs.dtype in (torch.float16, torch.bfloat16):
@@ -58,15 +126,46 @@ def neighbour_evidence(
     table = transition.to(probs).clamp_min(LEAST_LIKELY)
     table = torch.cat([table, table.new_ones(num_classes, 1)], 1)  # a label that is not there says nothing
     likelihood = table[:, noisy.where(noisy != IGNORE, num_classes)].movedim(0, 1)
-    likelihood = functional.pad(likelihood, (1, 1, 1, 1), value=1.0)
-    probs = probs + _TINY
-    around, inverse = functional.pad(probs, (1, 1, 1, 1), mode="replicate"), 1 / probs
-    total = torch.ones_like(probs)
-    for row, column in _AROUND:
-        window = (slice(None), slice(None), slice(row, row + height), slice(column, column + width))
-        theirs, said = around[window], likelihood[window]
-        share = (theirs * inverse).clamp_max_(1)
-        more = (theirs - probs).clamp_min_(0)
-        otherwise = ((more * said).sum(1, keepdim=True) + _TINY) / (more.sum(1, keepdim=True) + _TINY)
-        total *= torch.lerp(otherwise, said, share)  # eight factors of at least LEAST_LIKELY: no underflow
-    return total.div_(total.amax(1, keepdim=True)).clamp_min_(LEAST_EVIDENCE)
+    if weight is not None:
+        check_weight(weight, noisy.shape)
+        likelihood = likelihood ** weight.to(probs)[:, None].clamp_max(1)
+    return probs.clamp_min(_TINY), likelihood
+
+
+@torch.no_grad()
+def repetition_counts(
+    believed: Tensor,  # (B, H, W) classes that a model believes in
+    noisy: Tensor,  # (B, H, W)    observed labels, 255 = ignore
+) -> Tensor:  # (FARTHEST + 1, 2) float64
+    """Pairs of pixels of one believed class, in a row or column, and how many of them have the same label.
+
+    Row d - 1: pairs d pixels apart, d = 1 to `FARTHEST`; last row: pairs so far apart that labels do not repeat.
+    """
+    counts = torch.zeros(FARTHEST + 1, 2, dtype=torch.float64, device=noisy.device)
+    for place, distance in enumerate((*range(1, FARTHEST + 1), _APART)):
+        for axis in (1, 2):
+            length = noisy.shape[axis] - distance
+            if length < 1:
+                continue
+            first, second = (maps.narrow(axis, 0, length) for maps in (noisy, believed))
+            other, theirs = (maps.narrow(axis, distance, length) for maps in (noisy, believed))
+            pairs = (second == theirs) & (first != IGNORE) & (other != IGNORE)
+            counts[place] += torch.stack([pairs.sum(), (pairs & (first == other)).sum()])
+    return counts
+
+
+def independent_from(counts: Tensor) -> int:  # (FARTHEST + 1, 2), from `repetition_counts`
+    r"""How far apart labels must be not to repeat each other: 1 unless a mask was enlarged or turned.
+
+    The least d whose pairs agree hardly more often than pairs far apart do: :math:`A_d - A_\infty \le (1 -
+    A_\infty) / 20`, so that less than one label in twenty is the other's copy. `FARTHEST` if there is none.
+
+    >>> independent_from(torch.tensor([[100.0, 34.0], [100.0, 33.0], [100.0, 33.0], [100.0, 33.0], [100.0, 33.0]]))
+    1
+    >>> independent_from(torch.tensor([[100.0, 66.0], [100.0, 33.0], [100.0, 33.0], [100.0, 33.0], [100.0, 33.0]]))
+    2
+    """
+    agreeing = (counts[:, 1] / counts[:, 0].clamp_min(1)).tolist()
+    apart = agreeing[-1]
+    near = (d for d, share in enumerate(agreeing[:-1], start=1) if share - apart <= _REPEATED * (1 - apart))
+    return next(near, FARTHEST)

@@ -17,6 +17,7 @@ from jcas.core import (
     corrected_affinity_loss,
     corrected_cross_entropy,
     neighbour_evidence,
+    neighbour_objections,
     refine,
     volume,
 )
@@ -44,13 +45,13 @@ class JCAS(Method):
     (the paper's way) both are learned by gradient beside a volume term of weight ``volume_weight`` (1e-3 is ours; 1e-4
     VolMin's, in `paper`; 0.5 the released code's), and ``consistency_weight`` (0.01, the paper's) weighs L_CACR.
 
-    Labels that were flipped one by one are witnesses for their neighbours, too (``neighbours``): the class losses weigh
-    the classes of a pixel by what the eight labels around it say (`neighbour_evidence`),
+    Labels that were flipped one by one are witnesses for their neighbours, too (``neighbours``). Where a pixel's label
+    and the eight around it name another class than the model (`neighbour_objections`), the class losses hear all nine:
 
     .. math:: L^C_{LC}(P) = -\frac1K \sum_i \log \sum_c P_i(c)\, T_C(c, \tilde y_i)\, E_i(c)
 
-    and T_C is counted against predictions with the word of their neighbours on the grid of the counting. A rare class
-    whose labels are mostly flipped background, which no pixel on its own gives away, is found by them.
+    with E = 1 elsewhere; and T_C is counted against predictions with the word of their neighbours
+    (`neighbour_evidence`). A rare class whose labels are mostly flipped background may be found by them.
 
     No matrix explains a habit of those who draw, and a network learns it like any shape. The warm-up measures which
     kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``). A `ColourWitness`
@@ -311,20 +312,17 @@ class JCAS(Method):
         lesson = self._taught_witness(output.logits, batch)
         if self.image_objects:
             batch = self._screened(batch, resized(output.logits, batch.noisy.shape[1:]).softmax(1))
-        evidence = None
-        if self.neighbours_speak:
-            probs, labels = resized(output.logits.detach(), batch.noisy.shape[1:]).softmax(1), _trusted(batch)
-            evidence = neighbour_evidence(probs, labels, self.counts.class_transition)
+        objections = self._objections(output.logits, batch)
         with_pairs = self.uses_pairs
         if not with_pairs:
-            parts = {"class_loss": class_loss(output.logits, batch, self.noise(), evidence)}
+            parts = {"class_loss": class_loss(output.logits, batch, self.noise(), objections)}
             loss = parts["class_loss"]
         else:
             pairs = self._affinity(output, self.recipe.training_grid)
             refined = self._refined(output.logits, pairs)
             parts = {
-                "class_loss": class_loss(refined, batch, self.noise(), evidence),
-                "coarse_loss": class_loss(output.logits, batch, self.noise(), evidence),
+                "class_loss": class_loss(refined, batch, self.noise(), objections),
+                "coarse_loss": class_loss(output.logits, batch, self.noise(), objections),
                 "affinity_loss": self._pair_loss(pairs, batch),
             }
             loss = parts["class_loss"] + parts["coarse_loss"]
@@ -336,7 +334,7 @@ class JCAS(Method):
                 auxiliary_logits = self._refined(auxiliary_logits, pairs)
                 parts["auxiliary_affinity_loss"] = self._pair_loss(pairs, batch)
                 loss = loss + self.recipe.auxiliary_affinity_weight * parts["auxiliary_affinity_loss"]
-            parts["auxiliary_loss"] = class_loss(auxiliary_logits, batch, self.noise(), evidence)
+            parts["auxiliary_loss"] = class_loss(auxiliary_logits, batch, self.noise(), objections)
             loss = loss + AUXILIARY_WEIGHT * parts["auxiliary_loss"]
         if self.recipe.learned_matrices and not self.warming_up and (self.corrects_class or not self.image_objects):
             loss = loss + self._matrix_terms(parts)
@@ -395,22 +393,34 @@ class JCAS(Method):
     def _count(self, logits: Tensor, batch: Batch) -> None:
         """Add this batch's predictions against its labels to the counts.
 
-        Where neighbours speak, predictions with their word, on a grid of half the side at most: labels of enlarged
-        masks, which repeat themselves, must not confirm themselves.
+        Where neighbours speak, predictions with their word, on a grid on which labels do not repeat each other: a
+        label must not confirm itself.
         """
         labels, size = _trusted(batch), logits.shape[2:]
-        if self.neighbours_speak:
-            size = torch.Size(min(side, -(-whole // 2)) for side, whole in zip(size, labels.shape[1:], strict=True))
+        speak = self.neighbours_speak
+        if speak:
+            step = max(2, self.counts.reach)
+            size = torch.Size(-(-side // step) for side in labels.shape[1:])
         probs, on_grid = resized(logits, size).softmax(1), resized_labels(labels, size)
-        if self.neighbours_speak:
-            probs = probs * neighbour_evidence(probs, on_grid, self.counts.class_transition)
+        weight = None if batch.weight is None else resized_labels(batch.weight, size)
+        if speak:
+            probs = probs * neighbour_evidence(probs, on_grid, self.counts.class_transition, weight=weight)
             probs = probs / probs.sum(1, keepdim=True)
         elif self.evidence is not None:
             probs = self.evidence.unbiased(probs)
-        weight = None if batch.weight is None else resized_labels(batch.weight, size)
         self.counts.add(probs, on_grid, weight)
         if int(self.epoch) == self.first_count and self.evidence is not None:
-            self.counts.add_roughness(labels)
+            self.counts.add_kind(labels, resized(logits, labels.shape[1:]).max(1).indices)
+
+    @torch.no_grad()
+    def _objections(self, logits: Tensor, batch: Batch) -> Tensor | None:  # (B, C, H, W)
+        """Where labels nearby object to the model, what they say; None if they have no say."""
+        if not self.neighbours_speak:
+            return None
+        labels = _trusted(batch)
+        probs = resized(logits, labels.shape[1:]).softmax(1)
+        transition, reach = self.counts.class_transition, self.counts.reach
+        return neighbour_objections(probs, labels, transition, weight=batch.weight, reach=reach)
 
     # --- refinement and prediction -------------------------------------------------------------------------------
 
