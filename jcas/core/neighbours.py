@@ -17,10 +17,9 @@ LEAST_EVIDENCE = 1e-5
 OBJECTION = 0.9
 """Posterior from which on nine labels that name another class than the model object to it."""
 
-FARTHEST = 4
-"""Neighbours are not taken from farther away than this, however often labels are repeated."""
+FARTHEST = 8
+"""Labels of masks that were enlarged more than this many times are not told from independent ones."""
 
-_APART = 6  # so far apart labels do not repeat each other
 _REPEATED = 0.05  # share of repeated labels from which on neighbours are not taken for independent
 _AROUND = [(row, column) for row in range(3) for column in range(3) if (row, column) != (1, 1)]
 _TINY = 1e-9  # a class that nobody believes in is shared, not divided by zero
@@ -133,39 +132,35 @@ def _checked(
 
 
 @torch.no_grad()
-def repetition_counts(
-    believed: Tensor,  # (B, H, W) classes that a model believes in
-    noisy: Tensor,  # (B, H, W)    observed labels, 255 = ignore
-) -> Tensor:  # (FARTHEST + 1, 2) float64
-    """Pairs of pixels of one believed class, in a row or column, and how many of them have the same label.
-
-    Row d - 1: pairs d pixels apart, d = 1 to `FARTHEST`; last row: pairs so far apart that labels do not repeat.
-    """
+def agreement_counts(noisy: Tensor) -> Tensor:  # (B, H, W), 255 = ignore -> (FARTHEST + 1, 2) float64
+    """Pairs of labels in a row or column, and how many of them agree; row d - 1: those d pixels apart."""
     counts = torch.zeros(FARTHEST + 1, 2, dtype=torch.float64, device=noisy.device)
-    for place, distance in enumerate((*range(1, FARTHEST + 1), _APART)):
+    for distance in range(1, FARTHEST + 2):
         for axis in (1, 2):
-            length = noisy.shape[axis] - distance
-            if length < 1:
-                continue
-            first, second = (maps.narrow(axis, 0, length) for maps in (noisy, believed))
-            other, theirs = (maps.narrow(axis, distance, length) for maps in (noisy, believed))
-            pairs = (second == theirs) & (first != IGNORE) & (other != IGNORE)
-            counts[place] += torch.stack([pairs.sum(), (pairs & (first == other)).sum()])
+            length = max(0, noisy.shape[axis] - distance)
+            first, second = noisy.narrow(axis, 0, length), noisy[(slice(None),) * axis + (slice(distance, None),)]
+            pairs = (first != IGNORE) & (second != IGNORE)
+            counts[distance - 1] += torch.stack([pairs.sum(), (pairs & (first == second)).sum()])
     return counts
 
 
-def independent_from(counts: Tensor) -> int:  # (FARTHEST + 1, 2), from `repetition_counts`
-    r"""How far apart labels must be not to repeat each other: 1 unless a mask was enlarged or turned.
+def independent_from(counts: Tensor) -> int:  # (FARTHEST + 1, 2), from `agreement_counts`
+    r"""How far apart labels must be not to repeat each other: 1 unless masks were enlarged or turned.
 
-    The least d whose pairs agree hardly more often than pairs far apart do: :math:`A_d - A_\infty \le (1 -
-    A_\infty) / 20`, so that less than one label in twenty is the other's copy. `FARTHEST` if there is none.
+    Classes change slowly over a plane, so that the share A_d of labels d apart that agree falls in a straight line. If
+    each label was repeated f times, it falls steeply up to f and bends there: the largest d with
 
-    >>> independent_from(torch.tensor([[100.0, 34.0], [100.0, 33.0], [100.0, 33.0], [100.0, 33.0], [100.0, 33.0]]))
+    .. math:: A_{d-1} - 2 A_d + A_{d+1} > \frac{1}{20} (1 - A_{d+1})
+
+    >>> independent_from(torch.tensor([[100.0, 40 - place] for place in range(9)]))
     1
-    >>> independent_from(torch.tensor([[100.0, 66.0], [100.0, 33.0], [100.0, 33.0], [100.0, 33.0], [100.0, 33.0]]))
+    >>> independent_from(torch.tensor([[100.0, 66.0], *([100.0, 33 - place] for place in range(8))]))
     2
     """
     agreeing = (counts[:, 1] / counts[:, 0].clamp_min(1)).tolist()
-    apart = agreeing[-1]
-    near = (d for d, share in enumerate(agreeing[:-1], start=1) if share - apart <= _REPEATED * (1 - apart))
-    return next(near, FARTHEST)
+    bends = [
+        distance
+        for distance, (near, here, far) in enumerate(zip(agreeing, agreeing[1:], agreeing[2:], strict=False), start=2)
+        if near - 2 * here + far > _REPEATED * (1 - far)
+    ]
+    return max(bends, default=1)

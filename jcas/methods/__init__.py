@@ -63,8 +63,8 @@ _NO_CORRECTION = {"correct_class": False, "correct_affinity": False}
 _NO_APPEARANCE = {"appearance": False}
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    # Rows of the paper's Table 1: pairs alone, pairs with DAR, pairs with both corrections. Nothing of what the image
-    # says, but our reading of the rest: counted matrices, Theorem 1, reversed cosines, a warm-up without pairs.
+    # Rows of the paper's Table 1: pairs alone, pairs with DAR, pairs with both corrections. Nothing of what image and
+    # neighbours say, but our reading of the rest: counted matrices, Theorem 1, reversed cosines, warm-up without pairs.
     "affinity": ("jcas", _NO_DAR | _NO_CORRECTION | _NO_APPEARANCE),
     "dar": ("jcas", _NO_CORRECTION | _NO_APPEARANCE),
     "calc": ("jcas", _NO_DAR | _NO_APPEARANCE),

@@ -136,6 +136,8 @@ class JCAS(Method):
         ):
             if overrides[name] and not getattr(recipe, needed):
                 raise ValueError(f"{name} does nothing without {needed}")
+        if neighbours and (recipe.learned_matrices or not correct_class):
+            raise ValueError("neighbours does nothing without a counted T_C that corrects the loss")
         if warmup < 0:
             raise ValueError(f"warmup must not be negative, got {warmup}")
         if most_pairs is not None and most_pairs < 1:
@@ -275,6 +277,9 @@ class JCAS(Method):
         found |= self.evidence.findings(drawn=drawn)
         if self.image_objects and self.corrects_class:
             found["noise"] = "no habit seen, T_C corrects it"
+        if self.neighbours_speak:
+            apart = self.counts.reach
+            found["neighbours"] = "heard" if apart == 1 else f"heard, {apart} pixels apart"
         return found
 
     def start_epoch(self, epoch: int) -> None:
@@ -410,7 +415,7 @@ class JCAS(Method):
             probs = self.evidence.unbiased(probs)
         self.counts.add(probs, on_grid, weight)
         if int(self.epoch) == self.first_count and self.evidence is not None:
-            self.counts.add_kind(labels, resized(logits, labels.shape[1:]).max(1).indices)
+            self.counts.add_kind(labels)
 
     @torch.no_grad()
     def _objections(self, logits: Tensor, batch: Batch) -> Tensor | None:  # (B, C, H, W)
@@ -451,6 +456,7 @@ class JCAS(Method):
     def validation_loss(self, batch: Batch, probs: Tensor) -> Tensor:
         """As the training does: labels that the image objects to are left out.
 
+        Neighbours are not asked: what they say follows the model, and epochs are to be compared.
         Outlines stay where they are: the labels, drawn too wide, would speak against moving them.
         """
         labels = _trusted(batch)

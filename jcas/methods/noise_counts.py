@@ -15,7 +15,7 @@ from jcas.core import (
     roughness,
 )
 from jcas.core.counting import core_confidence
-from jcas.core.neighbours import FARTHEST, independent_from, repetition_counts
+from jcas.core.neighbours import FARTHEST, agreement_counts, independent_from
 from jcas.methods.base import mean_over_processes, summed_over_processes
 from jcas.schema import IGNORE
 
@@ -40,13 +40,13 @@ class NoiseCounts(nn.Module):
         self.class_transition: Tensor
         self.pair_transition: Tensor
         self.roughness: Tensor
-        self.repetition: Tensor
+        self.agreement: Tensor
         self.validated: Tensor
         self.register_buffer("prior", torch.full((num_classes,), 1 / num_classes))
         self.register_buffer("class_transition", torch.eye(num_classes))
         self.register_buffer("pair_transition", torch.eye(2))
         self.register_buffer("roughness", torch.zeros(2, dtype=torch.float64))  # sum over images, images
-        self.register_buffer("repetition", torch.zeros(FARTHEST + 1, 2, dtype=torch.float64))  # `repetition_counts`
+        self.register_buffer("agreement", torch.zeros(FARTHEST + 1, 2, dtype=torch.float64))  # `agreement_counts`
         self.register_buffer("validated", torch.tensor(False))  # whether the matrices are those of validation images
         self.everywhere: Tensor
         self.cores: Tensor
@@ -93,16 +93,16 @@ class NoiseCounts(nn.Module):
         self.pairs_of_validation += pair_counts(confusion)
 
     @torch.no_grad()
-    def add_kind(self, labels: Tensor, believed: Tensor) -> None:  # (B, H, W) both
+    def add_kind(self, labels: Tensor) -> None:  # (B, H, W)
         """See of which kind the labels are, and how far apart they must be not to repeat each other."""
         rough = roughness(labels, self.num_classes).double()
         self.roughness += summed_over_processes(torch.stack([rough.nansum(), (~rough.isnan()).sum()]))
-        self.repetition += summed_over_processes(repetition_counts(believed, labels))
+        self.agreement += summed_over_processes(agreement_counts(labels))
 
     @property
     def reach(self) -> int:
         """From one label to the next that does not repeat it."""
-        return independent_from(self.repetition)
+        return independent_from(self.agreement)
 
     @property
     def mean_roughness(self) -> float | None:

@@ -15,7 +15,7 @@ class Recipe:
     refinement: bool = True  # the image has a say in predictions; with appearance only; not in the paper
     witness: bool = True  # colours may object, too, over all images; with appearance only; not in the paper
     outline_bias: bool = True  # outlines may turn out too wide; with appearance only; not in the paper
-    neighbours: bool = True  # labels nearby have a say if labels were flipped; with appearance only; not in the paper
+    neighbours: bool = True  # labels nearby may object if flipped, which appearance finds out; not in the paper
     released_network: bool = False  # feature heads of dilated convolutions, two dilations, frozen parts [3, 10]
     affinity_in_warmup: bool = False  # pairs and DAR before anything is known of the noise [17]
     main_affinity_weight: float = 1.0  # [13]

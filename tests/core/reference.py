@@ -83,20 +83,27 @@ def looped_cross_entropy(probs: Tensor, noisy: Tensor, transition: Tensor, *, ev
     return total / count
 
 
-def looped_neighbour_evidence(probs: Tensor, noisy: Tensor, transition: Tensor) -> Tensor:
+def looped_neighbour_evidence(
+    probs: Tensor, noisy: Tensor, transition: Tensor, reach: int, weight: Tensor | None
+) -> Tensor:
     """Pixel by pixel, neighbour by neighbour, class by class; before its factor for each pixel."""
     images, classes, height, width = probs.shape
     found = torch.ones_like(probs)
     for image, y, x in itertools.product(range(images), range(height), range(width)):
         own = probs[image, :, y, x].tolist()
-        for there_y, there_x in itertools.product(range(height), range(width)):
-            label = int(noisy[image, there_y, there_x])
-            if max(abs(there_y - y), abs(there_x - x)) != 1 or label == 255:
+        for down, right in itertools.product((-reach, 0, reach), repeat=2):
+            there_y, there_x = y + down, x + right
+            if (down, right) == (0, 0) or not (0 <= there_y < height and 0 <= there_x < width):
                 continue
+            label = int(noisy[image, there_y, there_x])
+            if label == 255:
+                continue
+            trust = 1.0 if weight is None else float(weight[image, there_y, there_x])
+            said = [float(transition[m, label]) ** trust for m in range(classes)]
             theirs = probs[image, :, there_y, there_x].tolist()
             more = [max(0.0, theirs[m] - own[m]) for m in range(classes)]
             for c in range(classes):
                 share = min(1.0, theirs[c] / own[c])
-                other = sum(more[m] * transition[m, label] for m in range(classes)) / sum(more) if sum(more) else 0.0
-                found[image, c, y, x] *= share * transition[c, label] + (1 - share) * other
+                other = sum(more[m] * said[m] for m in range(classes)) / sum(more)
+                found[image, c, y, x] *= share * said[c] + (1 - share) * other
     return found

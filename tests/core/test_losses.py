@@ -50,6 +50,13 @@ def test_evidence_weighs_the_classes_in_value_and_gradient(spatial):
         assert torch.allclose(fast, slow, rtol=1e-10, atol=1e-12)
 
 
+def test_evidence_is_a_constant():
+    probs, noisy = torch.randn(2, 4, 5, 5).softmax(1), labels_with_gaps(2, 5, 5)
+    transition, evidence = symmetric(4, 0.3).requires_grad_(), torch.rand(2, 4, 5, 5, requires_grad=True)
+    corrected_cross_entropy(probs, noisy, transition, evidence=evidence).backward()
+    assert evidence.grad is None and transition.grad is not None
+
+
 def test_evidence_for_nothing_in_particular_changes_nothing():
     probs, noisy = torch.randn(2, 4, 5, 5, dtype=torch.float64).softmax(1), labels_with_gaps(2, 5, 5)
     plain = corrected_cross_entropy(probs, noisy, symmetric(4, 0.3))

@@ -1,9 +1,19 @@
+import itertools
+
 import pytest
 import torch
 from reference import looped_neighbour_evidence
 
-from jcas.core import asymmetric, confusion_counts, from_counts, neighbour_evidence, pair_flip, symmetric
-from jcas.core.neighbours import LEAST_EVIDENCE, LEAST_LIKELY
+from jcas.core import (
+    asymmetric,
+    confusion_counts,
+    from_counts,
+    neighbour_evidence,
+    neighbour_objections,
+    pair_flip,
+    symmetric,
+)
+from jcas.core.neighbours import FARTHEST, LEAST_EVIDENCE, OBJECTION, agreement_counts, independent_from
 
 
 def regions(size: int = 96) -> torch.Tensor:
@@ -20,15 +30,59 @@ def flipped(truth: torch.Tensor, transition: torch.Tensor, seed: int = 0) -> tor
     return torch.multinomial(transition[truth.flatten()], 1, generator=generator).view_as(truth)
 
 
-def test_evidence_matches_the_loop():
+def example(dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Predictions, labels with gaps, a matrix, and trust in the labels."""
     torch.manual_seed(0)
-    probs = (3 * torch.randn(2, 3, 6, 5, dtype=torch.float64)).softmax(1)
-    noisy = torch.randint(0, 3, (2, 6, 5))
+    probs = (3 * torch.randn(2, 3, 7, 5, dtype=torch.float64)).softmax(1).to(dtype)
+    noisy = torch.randint(0, 3, (2, 7, 5))
     noisy[0, 2, 1:3] = 255
-    transition = asymmetric(3, 0.4, seed=2)
-    slow = looped_neighbour_evidence(probs, noisy, transition)
+    return probs, noisy, asymmetric(3, 0.4, seed=2), torch.rand(2, 7, 5, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("reach", [1, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_evidence_matches_the_loop(reach, weighted):
+    probs, noisy, transition, weight = example()
+    trust = weight if weighted else None
+    slow = looped_neighbour_evidence(probs, noisy, transition, reach, trust)
     slow = (slow / slow.amax(1, keepdim=True)).clamp_min(LEAST_EVIDENCE)
-    assert torch.allclose(neighbour_evidence(probs, noisy, transition), slow, atol=1e-6)
+    fast = neighbour_evidence(probs, noisy, transition, weight=trust, reach=reach)
+    assert torch.allclose(fast, slow, atol=1e-6)
+
+
+def test_objections_are_the_evidence_where_nine_labels_overrule_the_model():
+    probs, noisy, _, _ = example()
+    probs, transition = (probs.log() / 5).softmax(1), symmetric(3, 0.2)  # a model that knows little
+    evidence = neighbour_evidence(probs, noisy, transition)
+    objections, heard = neighbour_objections(probs, noisy, transition), 0
+    for image, y, x in itertools.product(range(2), range(7), range(5)):
+        label = int(noisy[image, y, x])
+        said = 1.0 if label == 255 else transition[:, label]
+        posterior = probs[image, :, y, x] * said * evidence[image, :, y, x]
+        posterior = posterior / posterior.sum()
+        objects = posterior.argmax() != probs[image, :, y, x].argmax() and posterior.max() > OBJECTION
+        expected = evidence[image, :, y, x] if objects else torch.ones(3, dtype=torch.float64)
+        assert torch.allclose(objections[image, :, y, x], expected)
+        heard += bool(objects)
+    assert 0 < heard < 70
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_coarse_numbers_are_computed_in_float32(dtype):
+    probs, noisy, transition, _ = example(dtype)
+    found = neighbour_evidence(probs, noisy, transition)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found, neighbour_evidence(probs.float(), noisy, transition))
+    assert neighbour_objections(probs, noisy, transition).dtype == torch.float32
+
+
+def test_a_label_of_no_weight_says_nothing():
+    probs, noisy, transition, _ = example()
+    silent = torch.where(torch.arange(5) > 2, 255, noisy)
+    weight = (silent != 255).double()
+    assert torch.equal(
+        neighbour_evidence(probs, noisy, transition, weight=weight), neighbour_evidence(probs, silent, transition)
+    )
 
 
 def test_a_pixel_does_not_testify_for_itself():
@@ -90,10 +144,44 @@ def test_labels_repeated_by_enlarging_confirm_themselves_and_not_on_half_the_gri
     assert shares[0] > 0.6 and shares[1] == pytest.approx(0.5, abs=0.03)
 
 
+@pytest.mark.parametrize("factor", [1, 2, 3, 4, FARTHEST])
+@pytest.mark.parametrize("transition", [symmetric(4, 0.5), symmetric(4, 0.05), pair_flip(4, 0.4)])
+def test_labels_of_enlarged_masks_are_independent_from_the_factor_on(transition, factor):
+    noisy = flipped(regions(), transition).repeat_interleave(factor, 1).repeat_interleave(factor, 2)
+    assert independent_from(agreement_counts(noisy)) == factor
+
+
+@pytest.mark.parametrize("size", [(128, 96), (120, 120), (144, 144), (180, 100)])
+def test_labels_enlarged_by_no_whole_factor_repeat_those_beside_them(size):
+    noisy = flipped(regions(), symmetric(4, 0.5))[:, None].float()
+    enlarged = torch.nn.functional.interpolate(noisy, size=size, mode="nearest-exact")[:, 0].long()
+    assert independent_from(agreement_counts(enlarged)) == 2
+
+
+def test_labels_of_reduced_masks_do_not_repeat():
+    noisy = flipped(regions(), symmetric(4, 0.5))[:, None].float()
+    reduced = torch.nn.functional.interpolate(noisy, size=(80, 72), mode="nearest-exact")[:, 0].long()
+    assert independent_from(agreement_counts(reduced)) == 1
+
+
+def test_agreement_is_counted_pair_by_pair():
+    _, noisy, _, _ = example()
+    counts = agreement_counts(noisy)
+    for distance in range(1, FARTHEST + 2):
+        pairs, same = 0, 0
+        for image, y, x, (down, right) in itertools.product(range(2), range(7), range(5), ((1, 0), (0, 1))):
+            y2, x2 = y + distance * down, x + distance * right
+            if y2 < 7 and x2 < 5:
+                labels = int(noisy[image, y, x]), int(noisy[image, y2, x2])
+                pairs += 255 not in labels
+                same += 255 not in labels and labels[0] == labels[1]
+        assert counts[distance - 1].tolist() == [pairs, same]
+
+
 def test_evidence_stays_between_its_bounds_where_the_matrix_knows_no_doubt():
     noisy = torch.zeros(1, 8, 8, dtype=torch.long)
     found = neighbour_evidence(torch.full((1, 2, 8, 8), 0.5), noisy, torch.eye(2))
-    assert LEAST_LIKELY > LEAST_EVIDENCE and found.min() == pytest.approx(LEAST_EVIDENCE) and found.max() == 1
+    assert found.min() == pytest.approx(LEAST_EVIDENCE) and found.max() == 1
     torch.manual_seed(0)
     sure = (60 * torch.randn(1, 3, 8, 8)).softmax(1)  # probabilities that are 0 in float32
     assert bool(torch.isfinite(neighbour_evidence(sure, noisy, torch.eye(3))).all())
@@ -106,6 +194,8 @@ def test_evidence_stays_between_its_bounds_where_the_matrix_knows_no_doubt():
         ({"probs": torch.randn(1, 3, 4, 4)}, "are these logits"),
         ({"noisy": torch.full((1, 4, 4), 7)}, "noisy holds label 7"),
         ({"transition": torch.eye(2)}, "transition must be 3 x 3"),
+        ({"reach": 0}, "reach must be a whole number of at least 1, got 0"),
+        ({"weight": torch.ones(1, 3, 4)}, r"weight must have shape \(1, 4, 4\)"),
     ],
 )
 def test_bad_arguments_are_named(change, message):
@@ -115,5 +205,6 @@ def test_bad_arguments_are_named(change, message):
         "transition": torch.eye(3),
         **change,
     }
-    with pytest.raises(ValueError, match=message):
-        neighbour_evidence(**arguments)
+    for function in (neighbour_evidence, neighbour_objections):
+        with pytest.raises(ValueError, match=message):
+            function(**arguments)

@@ -9,6 +9,7 @@ from jcas.core import (
     counted_transition,
     from_counts,
     neighbour_evidence,
+    neighbour_objections,
     refined_by_appearance,
     repaired,
     unchallenged,
@@ -16,6 +17,7 @@ from jcas.core import (
 from jcas.core.counting import CORE, confusion_counts, pair_counts
 from jcas.methods import JCAS
 from jcas.methods.base import resized_labels
+from jcas.methods.noise_counts import NoiseCounts
 from jcas.methods.recipe import PRESETS
 from jcas.models import build_model
 from jcas.schema import Batch
@@ -377,30 +379,69 @@ def test_neighbours_speak_where_labels_were_flipped_and_a_matrix_corrects_them()
         assert not after_warm_up(batch(), **options).neighbours_speak
 
 
-def test_what_the_neighbours_say_weighs_the_classes_in_the_loss():
-    method, data = after_warm_up(batch(), affinity=False).eval(), batch()
+def flipped_batch(weight: torch.Tensor | None = None) -> Batch:
+    """A square of class 1, half of whose labels and a tenth of all others are wrong."""
+    generator = torch.Generator().manual_seed(3)
+    noisy = torch.zeros(2, 63, 63, dtype=torch.long)  # an odd side
+    noisy[:, 20:44, 20:44] = 1
+    rate = torch.where(noisy == 1, 0.5, 0.1)
+    noisy = torch.where(torch.rand(noisy.shape, generator=generator) < rate, (noisy + 1) % 3, noisy)
+    return Batch(image=torch.rand(2, 3, 63, 63, generator=generator), noisy=noisy, weight=weight, ids=("a", "b"))
+
+
+@pytest.mark.parametrize("affinity", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_neighbours_that_object_are_heard_by_every_class_loss(affinity, weighted):
+    weight = torch.rand(2, 63, 63, generator=torch.Generator().manual_seed(4)) if weighted else None
+    if weight is not None:
+        weight[:, :20] = 0
+    data = flipped_batch(weight)
+    method = after_warm_up(data, affinity=affinity).eval()
     output = method.model(data.image)
-    probs = torch.nn.functional.interpolate(output.logits, (64, 64), mode="bilinear").softmax(1)
-    said = neighbour_evidence(probs, data.noisy, method.noise())
-    expected = corrected_cross_entropy(probs, data.noisy, method.noise(), evidence=said)
-    assert torch.equal(method(data)["class_loss"], expected)
-    without = corrected_cross_entropy(probs, data.noisy, method.noise())
-    assert torch.equal(after_warm_up(batch(), affinity=False, neighbours=False).eval()(data)["class_loss"], without)
-    assert not torch.isclose(expected, without)
+    heads = {"class_loss": output.logits, "auxiliary_loss": output.auxiliary.logits}
+    if affinity:
+        heads["coarse_loss"] = output.logits
+        heads["class_loss"] = method._refined(output.logits, method._affinity(output, None))
+    labels = data.noisy if weight is None else torch.where(weight > 0, data.noisy, 255)
+    probs = torch.nn.functional.interpolate(output.logits, (63, 63), mode="bilinear").softmax(1)
+    said = neighbour_objections(probs, labels, method.noise(), weight=weight)
+    assert method.counts.reach == 1 and 0 < (said.amin(1) < 1).float().mean() < 1
+    found = method(data)
+    for name, logits in heads.items():
+        at_labels = torch.nn.functional.interpolate(logits, (63, 63), mode="bilinear").softmax(1)
+        expected = corrected_cross_entropy(at_labels, data.noisy, method.noise(), evidence=said, weight=weight)
+        assert torch.allclose(found[name], expected, rtol=1e-6)
+        unheard = corrected_cross_entropy(at_labels, data.noisy, method.noise(), weight=weight)
+        assert not torch.isclose(expected, unheard, rtol=1e-5)
+    without = after_warm_up(data, affinity=affinity, neighbours=False).eval()(data)
+    assert not torch.isclose(without["auxiliary_loss"], found["auxiliary_loss"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("encoder", ["tiny", "unet"])  # logits at half the side and at the whole
+@pytest.mark.parametrize("encoder", ["tiny", "unet", "resnet18"])  # logits at 1/2, 1/1 and 1/8 of the side
 def test_flipped_labels_are_counted_with_the_word_of_neighbours_on_half_the_grid(encoder):
-    method, data = after_warm_up(batch(), encoder=encoder).eval(), batch()
+    data = flipped_batch()
+    method = after_warm_up(data, encoder=encoder).eval()
     before = method.counts.class_transition.clone()
     method(data)
     probs = torch.nn.functional.interpolate(method.model(data.image).logits, (32, 32), mode="bilinear").softmax(1)
     labels = resized_labels(data.noisy, (32, 32))
-    believed = (probs * neighbour_evidence(probs, labels, before)).argmax(1)
-    assert torch.equal(method.counts.everywhere, confusion_counts(believed, labels, 3).sum(0))
+    believed = probs * neighbour_evidence(probs, labels, before)
+    expected = NoiseCounts(3, tied=True)
+    expected.add(believed / believed.sum(1, keepdim=True), labels, None)
+    assert torch.equal(method.counts.everywhere, expected.everywhere)
+    assert torch.equal(method.counts.cores, expected.cores)
     method.end_epoch(1)
-    assert torch.allclose(method.noise(), counted_transition(method.counts.cores).float())
-    assert not torch.allclose(method.noise(), before)
+    assert torch.allclose(method.noise(), counted_transition(expected.cores).float())
+
+
+def test_neighbours_of_enlarged_masks_are_taken_from_farther_away():
+    data = flipped_batch()
+    twice = data.noisy.repeat_interleave(2, 1).repeat_interleave(2, 2)
+    method = after_warm_up(replace(data, noisy=twice, image=torch.rand(2, 3, 126, 126)))
+    assert method.counts.reach == 2 and method.findings()["neighbours"] == "heard, 2 pixels apart"
+    other = build(warmup=1)
+    other.load_state_dict(method.state_dict())
+    assert other.counts.reach == 2 and other.counts.of_flipped_labels
 
 
 def test_drawn_labels_are_counted_everywhere_not_in_cores():
@@ -554,7 +595,8 @@ def test_what_it_has_decided_is_told():
     drawn.evidence.outlines.offset.copy_(torch.tensor([1.0, -0.5, 0.0]))
     assert drawn.findings()["predictions"] == "refined by appearance"
     assert drawn.findings()["outlines"] == "moved by +1.00 -0.50 +0.00"
-    assert after_warm_up(batch()).findings()["labels"].startswith("flipped (roughness 0.")
+    flipped = after_warm_up(batch()).findings()
+    assert flipped["labels"].startswith("flipped (roughness 0.") and flipped["neighbours"] == "heard"
     unmoved = after_warm_up(drawn_batch(), outline_bias=False)
     unmoved.evidence.outlines.offset.fill_(1.0)
     assert "outlines" not in unmoved.findings()
@@ -566,6 +608,8 @@ def test_what_it_has_decided_is_told():
         ({"witness": True, "appearance": False}, "witness does nothing without appearance"),
         ({"outline_bias": True, "appearance": False}, "outline_bias does nothing without appearance"),
         ({"neighbours": True, "appearance": False}, "neighbours does nothing without appearance"),
+        ({"neighbours": True, "correct_class": False}, "neighbours does nothing without a counted T_C"),
+        ({"neighbours": True, "learned_matrices": True}, "neighbours does nothing without a counted T_C"),
         ({"volume_weight": 0.1}, "volume_weight does nothing without learned_matrices"),
     ],
 )

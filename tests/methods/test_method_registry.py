@@ -79,6 +79,7 @@ def test_the_papers_rows_and_ablations_switch_what_they_say():
         "jcas_no_consistency": (True, True, True, True),
         "jcas_no_appearance": (True, True, True, True),
         "jcas_no_affinity": (False, False, True, True),
+        "jcas_no_neighbours": (True, True, True, True),
         "jcas_paper": (True, True, True, True),
         "jcas_released": (True, True, True, True),
     }
@@ -88,6 +89,7 @@ def test_the_papers_rows_and_ablations_switch_what_they_say():
         assert tuple(getattr(method, switch) for switch in switches) == values, name
         assert bool(method.consistency_weight) == (name != "jcas_no_consistency")
         assert method.recipe.appearance == (name not in without_appearance), name
+        assert method.recipe.neighbours == (name not in ("jcas_no_neighbours", "jcas_paper", "jcas_released")), name
 
 
 @pytest.mark.parametrize(
