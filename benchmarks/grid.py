@@ -245,7 +245,7 @@ def write_ends(work: Path) -> None:
             metrics = [(folder / "metrics.jsonl").read_text(encoding="utf-8") for folder in folders.values()]
             curves = [[json.loads(row)["looking_only"]["jac"] for row in text.splitlines()] for text in metrics]
             for values in ([max(curve) for curve in curves], [curve[-1] for curve in curves]):
-                shown.append(f"{mean(values):.1f}" if values else "–")
+                shown.append(f"{mean(values):.1f}" if len(values) == SEEDS_OF_MAIN else "–")
         if len(curves) == SEEDS_OF_MAIN:
             lines.append(f"| {part}, {noise.split(':')[0]} ({len(curves)}) | " + " | ".join(shown) + " |")
     write_lines("docs/RESULTS.md", "ends", lines, keys=1)
