@@ -63,7 +63,10 @@ def neighbour_evidence(
     >>> neighbour_evidence(probs, noisy, T)[0, :, 0, 1]  # (0.4 / 0.6)^2 and 1
     tensor([0.4444, 1.0000])
     """
-    probs, likelihood = _checked(probs, noisy, transition, weight, reach)
+    return _evidence(*_checked(probs, noisy, transition, weight, reach), reach)
+
+
+def _evidence(probs: Tensor, likelihood: Tensor, reach: int) -> Tensor:  # all (B, C, H, W)
     height, width = probs.shape[2:]
     border = (reach,) * 4
     likelihood = functional.pad(likelihood, border, value=1.0)  # beyond the image there are no labels
@@ -100,8 +103,8 @@ def neighbour_objections(
     >>> neighbour_objections(probs, torch.zeros(1, 3, 3, dtype=torch.long), T)[0, :, 1, 1]
     tensor([1., 1.])
     """
-    evidence = neighbour_evidence(probs, noisy, transition, weight=weight, reach=reach)
     probs, likelihood = _checked(probs, noisy, transition, weight, reach)
+    evidence = _evidence(probs, likelihood, reach)
     posterior = probs * likelihood * evidence
     sure, named = posterior.max(1)
     objects = (named != probs.max(1).indices) & (sure > OBJECTION * posterior.sum(1))
