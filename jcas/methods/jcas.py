@@ -323,7 +323,7 @@ class JCAS(Method):
             parts = {"class_loss": class_loss(output.logits, batch, self.noise(), objections)}
             loss = parts["class_loss"]
         else:
-            pairs = self._affinity(output, self.recipe.training_grid)
+            pairs = self._affinity(output, batch.image, self.recipe.training_grid)
             refined = self._refined(output.logits, pairs)
             parts = {
                 "class_loss": class_loss(refined, batch, self.noise(), objections),
@@ -335,7 +335,7 @@ class JCAS(Method):
         if output.auxiliary is not None:
             auxiliary_logits = output.auxiliary.logits
             if with_pairs and output.auxiliary.features is not None:
-                pairs = self._affinity(output.auxiliary, self.recipe.training_grid)
+                pairs = self._affinity(output.auxiliary, batch.image, self.recipe.training_grid)
                 auxiliary_logits = self._refined(auxiliary_logits, pairs)
                 parts["auxiliary_affinity_loss"] = self._pair_loss(pairs, batch)
                 loss = loss + self.recipe.auxiliary_affinity_weight * parts["auxiliary_affinity_loss"]
@@ -429,9 +429,13 @@ class JCAS(Method):
 
     # --- refinement and prediction -------------------------------------------------------------------------------
 
-    def _affinity(self, output: Output, grid: tuple[int, int] | None) -> Affinity:
+    def _affinity(self, output: Output, images: Tensor, parts: tuple[int, int] | None) -> Affinity:
+        """Affinities on the model's own grid, or with one pixel for so many rows and columns of the image."""
         assert output.features is not None, "the model was built without a feature head"
-        return Affinity(output.features if grid is None else resized(output.features, grid))
+        if parts is None:
+            return Affinity(output.features)
+        grid = torch.Size(max(1, side // part) for side, part in zip(images.shape[2:], parts, strict=True))
+        return Affinity(resized(output.features, grid))
 
     def _refined(self, coarse: Tensor, pairs: Affinity) -> Tensor:
         if not (self.intra or self.inter):
@@ -504,7 +508,7 @@ class JCAS(Method):
         size = images.shape[2:]
         if not self.uses_pairs or not (self.intra or self.inter):
             return resized(output.logits, size).softmax(1)
-        refined = self._refined(output.logits, self._affinity(output, self.recipe.test_grid))
+        refined = self._refined(output.logits, self._affinity(output, images, self.recipe.test_grid))
         if not self.recipe.predict_both:
             return resized(refined, size).softmax(1)
         both = resized(refined.softmax(1), size) + resized(resized(output.logits, refined.shape[2:]).softmax(1), size)

@@ -148,7 +148,7 @@ def test_released_preset_keeps_the_quirks_that_change_numbers():
     released, corrected = PRESETS["released"], PRESETS["corrected"]
     assert (released.main_affinity_weight, released.auxiliary_affinity_weight) == (0.1, 1.0)
     assert released.volume_weight == 0.5 and released.crossed_consistency and released.predict_both
-    assert (released.training_grid, released.test_grid) == ((64, 64), (32, 32))
+    assert (released.training_grid, released.test_grid) == ((4, 5), (8, 10))
     assert corrected.free_affinity_matrix and not released.free_affinity_matrix
     method = build("resnet18", preset="released", warmup=0)
     parts = method(batch())
@@ -159,6 +159,19 @@ def test_released_preset_keeps_the_quirks_that_change_numbers():
     assert len(method.model.classifier.branches) == 2 and len(build("resnet18").model.classifier.branches) == 4
     probs = method.eval().predict(batch().image)
     assert torch.allclose(probs.sum(1), torch.ones(2, 64, 64), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "in_training", "at_test"),
+    [((256, 320), (64, 64), (32, 32)), ((96, 80), (24, 16), (12, 8)), ((32, 32), (8, 6), (4, 3))],
+)
+def test_the_released_grid_is_a_part_of_the_image(size, in_training, at_test):
+    method = build(preset="released", warmup=0).eval()
+    images, recipe = torch.rand(1, 3, *size), PRESETS["released"]
+    output = method.model(images)
+    assert method._affinity(output, images, recipe.training_grid).spatial == in_training
+    assert method._affinity(output, images, recipe.test_grid).spatial == at_test
+    assert method.predict(images).shape == (1, 3, *size)
 
 
 def test_released_prior_counts_the_noisy_labels():
