@@ -71,7 +71,7 @@ ABLATIONS_OF_THE_PAPER = (  # with labels drawn by a habit these are jcas
     "jcas_no_affinity_correction",
     "jcas_no_consistency",
 )
-ABLATIONS_OF_FLIPS = (*ABLATIONS_OF_THE_PAPER, "jcas_no_neighbours")
+ABLATIONS_OF_FLIPS = (*ABLATIONS_OF_THE_PAPER, "jcas_no_neighbours", "jcas_no_robust_warmup")
 ABLATIONS_OF_A_PART = {"lidc": ABLATIONS_OF_THE_PAPER}  # several readers: T_C and pairs as with flips
 ABLATIONS = (*ABLATIONS_OF_THE_IMAGE, *ABLATIONS_OF_FLIPS)
 SEEDS_OF_MAIN = 3

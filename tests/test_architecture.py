@@ -207,7 +207,6 @@ def test_core_exports_exactly_the_promised_names():
         "unchallenged",
         "from_counts",
         "neighbour_evidence",
-        "neighbour_objections",
         "pair_counts",
         "pair_flip",
         "refine",

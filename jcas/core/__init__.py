@@ -18,7 +18,7 @@ from jcas.core.affinity import Affinity
 from jcas.core.appearance import drawn, local_appearance, refined_by_appearance, repaired, roughness, unchallenged
 from jcas.core.counting import confusion_counts, counted_transition, pair_counts
 from jcas.core.losses import corrected_affinity_loss, corrected_cross_entropy
-from jcas.core.neighbours import neighbour_evidence, neighbour_objections
+from jcas.core.neighbours import neighbour_evidence
 from jcas.core.reasoning import refine
 from jcas.core.regularizers import class_affinity_consistency, sparsity, volume
 from jcas.core.theorem import affinity_noise_rate, class_noise_rate, class_to_affinity
@@ -48,7 +48,6 @@ __all__ = [
     "from_counts",
     "local_appearance",
     "neighbour_evidence",
-    "neighbour_objections",
     "pair_counts",
     "pair_flip",
     "refine",

@@ -14,9 +14,6 @@ LEAST_LIKELY = 1e-4
 LEAST_EVIDENCE = 1e-5
 """Nor is a class by what the neighbours say, beside the class that they speak for: the image has its word, too."""
 
-OBJECTION = 0.9
-"""Posterior from which on nine labels that name another class than the model object to it."""
-
 FARTHEST = 8
 """Labels of masks that were enlarged more than this many times are not told from independent ones."""
 
@@ -63,10 +60,7 @@ def neighbour_evidence(
     >>> neighbour_evidence(probs, noisy, T)[0, :, 0, 1]  # (0.4 / 0.6)^2 and 1
     tensor([0.4444, 1.0000])
     """
-    return _evidence(*_checked(probs, noisy, transition, weight, reach), reach)
-
-
-def _evidence(probs: Tensor, likelihood: Tensor, reach: int) -> Tensor:  # all (B, C, H, W)
+    probs, likelihood = _checked(probs, noisy, transition, weight, reach)
     height, width = probs.shape[2:]
     border = (reach,) * 4
     likelihood = functional.pad(likelihood, border, value=1.0)  # beyond the image there are no labels
@@ -80,35 +74,6 @@ def _evidence(probs: Tensor, likelihood: Tensor, reach: int) -> Tensor:  # all (
         otherwise = (more * said).sum(1, keepdim=True) / more.sum(1, keepdim=True)
         total *= torch.lerp(otherwise, said, share)  # eight factors of at least LEAST_LIKELY: no underflow
     return total.div_(total.amax(1, keepdim=True)).clamp_min_(LEAST_EVIDENCE)
-
-
-@torch.no_grad()
-def neighbour_objections(
-    probs: Tensor,  # (B, C, H, W) clean-class probabilities P
-    noisy: Tensor,  # (B, H, W)    observed labels, 255 = ignore
-    transition: Tensor,  # (C, C)
-    *,
-    weight: Tensor | None = None,  # (B, H, W)
-    reach: int = 1,
-) -> Tensor:  # (B, C, H, W)
-    r"""`neighbour_evidence` where a pixel's nine labels together object to the model, 1 elsewhere.
-
-    They object if :math:`q_i(c) \propto P_i(c)\,T(c, \tilde y_i)\,E_i(c)` exceeds 0.9 for another class than P's.
-    Elsewhere a label speaks for its own pixel alone: heard nine times each, labels would be learned by heart.
-
-    >>> probs = torch.tensor([0.6, 0.4]).view(1, 2, 1, 1).expand(1, 2, 3, 3)
-    >>> T = torch.tensor([[0.6, 0.4], [0.4, 0.6]])
-    >>> neighbour_objections(probs, torch.ones(1, 3, 3, dtype=torch.long), T)[0, :, 1, 1]
-    tensor([0.0390, 1.0000])
-    >>> neighbour_objections(probs, torch.zeros(1, 3, 3, dtype=torch.long), T)[0, :, 1, 1]
-    tensor([1., 1.])
-    """
-    probs, likelihood = _checked(probs, noisy, transition, weight, reach)
-    evidence = _evidence(probs, likelihood, reach)
-    posterior = probs * likelihood * evidence
-    sure, named = posterior.max(1)
-    objects = (named != probs.max(1).indices) & (sure > OBJECTION * posterior.sum(1))
-    return torch.where(objects[:, None], evidence, 1.0)
 
 
 def _checked(

@@ -82,6 +82,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "jcas_no_witness": ("jcas", {"witness": False}),
     "jcas_no_outline_bias": ("jcas", {"outline_bias": False}),
     "jcas_no_neighbours": ("jcas", {"neighbours": False}),
+    "jcas_no_robust_warmup": ("jcas", {"robust_warmup": False}),
     "jcas_no_affinity": ("jcas", {"affinity": False}),
     "jcas_paper": ("jcas", {"preset": "paper"}),
     "jcas_released": ("jcas", {"preset": "released"}),

@@ -17,15 +17,18 @@ from jcas.core import (
     corrected_affinity_loss,
     corrected_cross_entropy,
     neighbour_evidence,
-    neighbour_objections,
     refine,
     volume,
 )
 from jcas.methods.base import AUXILIARY_WEIGHT, Method, class_loss, resized, resized_labels
 from jcas.methods.image_evidence import ImageEvidence
+from jcas.methods.losses import generalised_cross_entropy
 from jcas.methods.noise_counts import NoiseCounts
 from jcas.methods.recipe import chosen_recipe
 from jcas.schema import IGNORE, Batch, Output
+
+WARMUP_Q = 0.7
+"""Exponent of the generalised cross-entropy that warms up on flipped labels, as its paper has it."""
 
 
 class JCAS(Method):
@@ -38,23 +41,25 @@ class JCAS(Method):
     with refined logits :math:`P = Q + \frac12 (P'Q - P'_{re}Q)`. Learns: the model; and of the noise T_C (C x C) and
     T_A (2 x 2), by counting or by gradient.
 
-    The first ``warmup`` epochs (three tenths of a run) are the baseline. From the last of them on every epoch counts
+    The first ``warmup`` epochs (three tenths of a run) train no pairs and correct nothing. From the last of them on every epoch counts
     the model's predictions against the labels (`confusion_counts`): the shares of the classes are the prior N, the
     labels of the surest quarter of each class (`core_confidence`), rows normalised (`counted_transition`), are T_C, and
     Theorem 1 gives T_A. ``consistency_weight=0`` lets T_A be counted on its own instead. With ``learned_matrices=True``
     (the paper's way) both are learned by gradient beside a volume term of weight ``volume_weight`` (1e-3 is ours; 1e-4
     VolMin's, in `paper`; 0.5 the released code's), and ``consistency_weight`` (0.01, the paper's) weighs L_CACR.
 
-    Labels that were flipped one by one are witnesses for their neighbours, too (``neighbours``). Where a pixel's label
-    and the eight around it name another class than the model (`neighbour_objections`), the class losses hear all nine:
+    The first epoch measures which kind of labels it has (`roughness`). On labels that were flipped one by one the
+    warm-up takes generalised cross-entropy (``robust_warmup``; `generalised_cross_entropy` with q = 0.7), so that the
+    model which is counted first has followed fewer of them. Afterwards each label is a witness for its neighbours, too
+    (``neighbours``): the class losses hear a pixel's own label and the eight around it (`neighbour_evidence`),
 
     .. math:: L^C_{LC}(P) = -\frac1K \sum_i \log \sum_c P_i(c)\, T_C(c, \tilde y_i)\, E_i(c)
 
-    with E = 1 elsewhere; and T_C is counted against predictions with the word of their neighbours
-    (`neighbour_evidence`). A rare class whose labels are mostly flipped background may be found by them.
+    and T_C is counted against predictions with the word of their neighbours. A rare class whose labels are mostly
+    flipped background may be found by them.
 
-    No matrix explains a habit of those who draw, and a network learns it like any shape. The warm-up measures which
-    kind of labels it has (`roughness`). To `drawn` ones the image may object (``appearance``). A `ColourWitness`
+    No matrix explains a habit of those who draw, and a network learns it like any shape. To labels that were `drawn`
+    the image may object (``appearance``). A `ColourWitness`
     (``witness``) learns to name classes by colour alone, first from the labels, then from the predictions; if it knows
     all classes (`known_classes`), labels stand where it names them. If not, a label is set aside where image, model and
     label together (`repaired`) name another class (`unchallenged`), and outlines that are too wide all over the dataset
@@ -71,16 +76,16 @@ class JCAS(Method):
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
     released code with its quirks (``released``): docs/PAPER.md lists every difference, docs/METHOD.md explains ours.
     ``appearance`` (of it ``screening`` of labels and ``refinement`` of predictions), ``witness``, ``outline_bias``,
-    ``neighbours``, ``most_pairs``, ``learned_matrices``, ``volume_weight`` and ``cosine_reverse`` override it; ours has
-    all of them but ``learned_matrices``.
+    ``neighbours``, ``robust_warmup``, ``most_pairs``, ``learned_matrices``, ``volume_weight`` and ``cosine_reverse``
+    override it; ours has all of them but ``learned_matrices``.
 
     Differs from the original: matrices are counted, for learned ones run away or stop short; Theorem 1 has another
     numerator, for the printed one leaves [0, 1]; the reverse map is norm(1 - cosine), for norm(1 - P') is almost
     constant; the warm-up trains no pairs and is a part of the run (there a stage of the same length; a class not found
     when the counting starts may never be); at most ``most_pairs`` are drawn per image (65,536 is ours, all of a grid of
     16 x 16; there all, which cost O(n^2)); DAR runs on the grid of the features and its correction is added at that of
-    the logits, so that a coarse grid does not blur a fine prediction; what neighbours and the image say is
-    ours. Memory O(n d).
+    the logits, so that a coarse grid does not blur a fine prediction; the robust warm-up (its loss is that of Zhang &
+    Sabuncu, NeurIPS 2018) and what neighbours and the image say are ours. Memory O(n d).
     """
 
     paper = "Guo & Yuan, MICCAI 2022"
@@ -106,6 +111,7 @@ class JCAS(Method):
         witness: bool | None = None,
         outline_bias: bool | None = None,
         neighbours: bool | None = None,
+        robust_warmup: bool | None = None,
         most_pairs: int | None = None,
         learned_matrices: bool | None = None,
         volume_weight: float | None = None,
@@ -119,6 +125,7 @@ class JCAS(Method):
             "witness": witness,
             "outline_bias": outline_bias,
             "neighbours": neighbours,
+            "robust_warmup": robust_warmup,
             "most_pairs": most_pairs,
             "learned_matrices": learned_matrices,
             "volume_weight": volume_weight,
@@ -132,6 +139,7 @@ class JCAS(Method):
             ("witness", "appearance"),
             ("outline_bias", "appearance"),
             ("neighbours", "appearance"),
+            ("robust_warmup", "appearance"),
             ("volume_weight", "learned_matrices"),
         ):
             if overrides[name] and not getattr(recipe, needed):
@@ -247,6 +255,11 @@ class JCAS(Method):
         counted = self.recipe.neighbours and not self.recipe.learned_matrices
         return counted and self.corrects_class and self.counts.of_flipped_labels
 
+    @property
+    def warms_up_robustly(self) -> bool:
+        """Whether the loss of this epoch is the robust one: in the warm-up, as far as labels turn out to be flipped."""
+        return self.recipe.robust_warmup and self.warming_up and self.counts.of_flipped_labels
+
     def noise(self) -> Tensor:
         """T_C where it corrects the loss, the identity elsewhere."""
         if not self.corrects_class:
@@ -311,23 +324,25 @@ class JCAS(Method):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The joint loss; reads top to bottom as the paper's Fig. 2 does."""
+        if int(self.epoch) == 0 and self.evidence is not None:
+            self.counts.add_kind(_trusted(batch))
         output = self.model(batch.image)
         if int(self.epoch) >= self.first_count:
             self._count(output.logits, batch)
         lesson = self._taught_witness(output.logits, batch)
         if self.image_objects:
             batch = self._screened(batch, resized(output.logits, batch.noisy.shape[1:]).softmax(1))
-        objections = self._objections(output.logits, batch)
+        said = self._said_nearby(output.logits, batch)
         with_pairs = self.uses_pairs
         if not with_pairs:
-            parts = {"class_loss": class_loss(output.logits, batch, self.noise(), objections)}
+            parts = {"class_loss": self._class_loss(output.logits, batch, said)}
             loss = parts["class_loss"]
         else:
             pairs = self._affinity(output, batch.image, self.recipe.training_grid)
             refined = self._refined(output.logits, pairs)
             parts = {
-                "class_loss": class_loss(refined, batch, self.noise(), objections),
-                "coarse_loss": class_loss(output.logits, batch, self.noise(), objections),
+                "class_loss": self._class_loss(refined, batch, said),
+                "coarse_loss": self._class_loss(output.logits, batch, said),
                 "affinity_loss": self._pair_loss(pairs, batch),
             }
             loss = parts["class_loss"] + parts["coarse_loss"]
@@ -339,7 +354,7 @@ class JCAS(Method):
                 auxiliary_logits = self._refined(auxiliary_logits, pairs)
                 parts["auxiliary_affinity_loss"] = self._pair_loss(pairs, batch)
                 loss = loss + self.recipe.auxiliary_affinity_weight * parts["auxiliary_affinity_loss"]
-            parts["auxiliary_loss"] = class_loss(auxiliary_logits, batch, self.noise(), objections)
+            parts["auxiliary_loss"] = self._class_loss(auxiliary_logits, batch, said)
             loss = loss + AUXILIARY_WEIGHT * parts["auxiliary_loss"]
         if self.recipe.learned_matrices and not self.warming_up and (self.corrects_class or not self.image_objects):
             loss = loss + self._matrix_terms(parts)
@@ -370,6 +385,13 @@ class JCAS(Method):
         """The batch without the drawn labels that the image objects to."""
         assert self.evidence is not None
         return replace(batch, noisy=self.evidence.standing(batch.image, _trusted(batch), probs))
+
+    def _class_loss(self, logits: Tensor, batch: Batch, said_nearby: Tensor | None) -> Tensor:
+        """Of any head: corrected by the noise, or robust in the warm-up on flipped labels."""
+        if not self.warms_up_robustly:
+            return class_loss(logits, batch, self.noise(), said_nearby)
+        probs = resized(logits, batch.noisy.shape[1:]).float().softmax(1)
+        return generalised_cross_entropy(probs, batch.noisy, q=WARMUP_Q, weight=batch.weight)
 
     def _pair_loss(self, pairs: Affinity, batch: Batch) -> Tensor:
         noisy = resized_labels(batch.noisy, pairs.spatial)
@@ -414,18 +436,16 @@ class JCAS(Method):
         elif self.evidence is not None:
             probs = self.evidence.unbiased(probs)
         self.counts.add(probs, on_grid, weight)
-        if int(self.epoch) == self.first_count and self.evidence is not None:
-            self.counts.add_kind(labels)
 
     @torch.no_grad()
-    def _objections(self, logits: Tensor, batch: Batch) -> Tensor | None:  # (B, C, H, W)
-        """Where labels nearby object to the model, what they say; None if they have no say."""
+    def _said_nearby(self, logits: Tensor, batch: Batch) -> Tensor | None:  # (B, C, H, W)
+        """What labels nearby say about each pixel; None if they have no say."""
         if not self.neighbours_speak:
             return None
         labels = _trusted(batch)
         probs = resized(logits, labels.shape[1:]).softmax(1)
         transition, reach = self.counts.class_transition, self.counts.reach
-        return neighbour_objections(probs, labels, transition, weight=batch.weight, reach=reach)
+        return neighbour_evidence(probs, labels, transition, weight=batch.weight, reach=reach)
 
     # --- refinement and prediction -------------------------------------------------------------------------------
 

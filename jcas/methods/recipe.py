@@ -15,7 +15,8 @@ class Recipe:
     refinement: bool = True  # the image has a say in predictions; with appearance only; not in the paper
     witness: bool = True  # colours may object, too, over all images; with appearance only; not in the paper
     outline_bias: bool = True  # outlines may turn out too wide; with appearance only; not in the paper
-    neighbours: bool = True  # labels nearby may object if flipped, which appearance finds out; not in the paper
+    neighbours: bool = True  # flipped labels speak for pixels nearby, too; with appearance only; not in the paper
+    robust_warmup: bool = True  # GCE on flipped labels in the warm-up; with appearance only; not in the paper
     released_network: bool = False  # feature heads of dilated convolutions, two dilations, frozen parts [3, 10]
     affinity_in_warmup: bool = False  # pairs and DAR before anything is known of the noise [17]
     main_affinity_weight: float = 1.0  # [13]
@@ -37,6 +38,7 @@ PRESETS = {
     "paper": Recipe(
         appearance=False,
         neighbours=False,
+        robust_warmup=False,
         most_pairs=None,
         learned_matrices=True,
         volume_weight=1e-4,  # VolMin's own, which the paper builds on
@@ -47,6 +49,7 @@ PRESETS = {
         feature_dim=256,
         appearance=False,
         neighbours=False,
+        robust_warmup=False,
         most_pairs=None,
         released_network=True,
         affinity_in_warmup=True,

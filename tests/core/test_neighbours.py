@@ -9,11 +9,10 @@ from jcas.core import (
     confusion_counts,
     from_counts,
     neighbour_evidence,
-    neighbour_objections,
     pair_flip,
     symmetric,
 )
-from jcas.core.neighbours import FARTHEST, LEAST_EVIDENCE, OBJECTION, agreement_counts, independent_from
+from jcas.core.neighbours import FARTHEST, LEAST_EVIDENCE, agreement_counts, independent_from
 
 
 def regions(size: int = 96) -> torch.Tensor:
@@ -50,30 +49,12 @@ def test_evidence_matches_the_loop(reach, weighted):
     assert torch.allclose(fast, slow, atol=1e-6)
 
 
-def test_objections_are_the_evidence_where_nine_labels_overrule_the_model():
-    probs, noisy, _, _ = example()
-    probs, transition = (probs.log() / 5).softmax(1), symmetric(3, 0.2)  # a model that knows little
-    evidence = neighbour_evidence(probs, noisy, transition)
-    objections, heard = neighbour_objections(probs, noisy, transition), 0
-    for image, y, x in itertools.product(range(2), range(7), range(5)):
-        label = int(noisy[image, y, x])
-        said = 1.0 if label == 255 else transition[:, label]
-        posterior = probs[image, :, y, x] * said * evidence[image, :, y, x]
-        posterior = posterior / posterior.sum()
-        objects = posterior.argmax() != probs[image, :, y, x].argmax() and posterior.max() > OBJECTION
-        expected = evidence[image, :, y, x] if objects else torch.ones(3, dtype=torch.float64)
-        assert torch.allclose(objections[image, :, y, x], expected)
-        heard += bool(objects)
-    assert 0 < heard < 70
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_coarse_numbers_are_computed_in_float32(dtype):
     probs, noisy, transition, _ = example(dtype)
     found = neighbour_evidence(probs, noisy, transition)
     assert found.dtype == torch.float32
     assert torch.allclose(found, neighbour_evidence(probs.float(), noisy, transition))
-    assert neighbour_objections(probs, noisy, transition).dtype == torch.float32
 
 
 def test_a_label_of_no_weight_says_nothing():
@@ -205,6 +186,5 @@ def test_bad_arguments_are_named(change, message):
         "transition": torch.eye(3),
         **change,
     }
-    for function in (neighbour_evidence, neighbour_objections):
-        with pytest.raises(ValueError, match=message):
-            function(**arguments)
+    with pytest.raises(ValueError, match=message):
+        neighbour_evidence(**arguments)

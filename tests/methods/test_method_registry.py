@@ -80,6 +80,7 @@ def test_the_papers_rows_and_ablations_switch_what_they_say():
         "jcas_no_appearance": (True, True, True, True),
         "jcas_no_affinity": (False, False, True, True),
         "jcas_no_neighbours": (True, True, True, True),
+        "jcas_no_robust_warmup": (True, True, True, True),
         "jcas_paper": (True, True, True, True),
         "jcas_released": (True, True, True, True),
     }
@@ -89,7 +90,9 @@ def test_the_papers_rows_and_ablations_switch_what_they_say():
         assert tuple(getattr(method, switch) for switch in switches) == values, name
         assert bool(method.consistency_weight) == (name != "jcas_no_consistency")
         assert method.recipe.appearance == (name not in without_appearance), name
-        assert method.recipe.neighbours == (name not in ("jcas_no_neighbours", "jcas_paper", "jcas_released")), name
+        for part in ("neighbours", "robust_warmup"):
+            without = (f"jcas_no_{part}", "jcas_paper", "jcas_released")
+            assert getattr(method.recipe, part) == (name not in without), name
 
 
 @pytest.mark.parametrize(
