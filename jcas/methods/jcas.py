@@ -41,12 +41,13 @@ class JCAS(Method):
     with refined logits :math:`P = Q + \frac12 (P'Q - P'_{re}Q)`. Learns: the model; and of the noise T_C (C x C) and
     T_A (2 x 2), by counting or by gradient.
 
-    The first ``warmup`` epochs (three tenths of a run) train no pairs and correct nothing. From the last of them on every epoch counts
-    the model's predictions against the labels (`confusion_counts`): the shares of the classes are the prior N, the
-    labels of the surest quarter of each class (`core_confidence`), rows normalised (`counted_transition`), are T_C, and
-    Theorem 1 gives T_A. ``consistency_weight=0`` lets T_A be counted on its own instead. With ``learned_matrices=True``
-    (the paper's way) both are learned by gradient beside a volume term of weight ``volume_weight`` (1e-3 is ours; 1e-4
-    VolMin's, in `paper`; 0.5 the released code's), and ``consistency_weight`` (0.01, the paper's) weighs L_CACR.
+    The first ``warmup`` epochs (three tenths of a run) train no pairs and correct nothing. From the last of them on
+    every epoch counts the model's predictions against the labels (`confusion_counts`): the shares of the classes are
+    the prior N, the labels of the surest quarter of each class (`core_confidence`), rows normalised
+    (`counted_transition`), are T_C, and Theorem 1 gives T_A. ``consistency_weight=0`` lets T_A be counted on its own
+    instead. With ``learned_matrices=True`` (the paper's way) both are learned by gradient beside a volume term of
+    weight ``volume_weight`` (1e-3 is ours; 1e-4 VolMin's, in `paper`; 0.5 the released code's), and
+    ``consistency_weight`` (0.01, the paper's) weighs L_CACR.
 
     The first epoch measures which kind of labels it has (`roughness`). On labels that were flipped one by one the
     warm-up takes generalised cross-entropy (``robust_warmup``; `generalised_cross_entropy` with q = 0.7), so that the
@@ -59,13 +60,13 @@ class JCAS(Method):
     flipped background may be found by them.
 
     No matrix explains a habit of those who draw, and a network learns it like any shape. To labels that were `drawn`
-    the image may object (``appearance``). A `ColourWitness`
-    (``witness``) learns to name classes by colour alone, first from the labels, then from the predictions; if it knows
-    all classes (`known_classes`), labels stand where it names them. If not, a label is set aside where image, model and
-    label together (`repaired`) name another class (`unchallenged`), and outlines that are too wide all over the dataset
-    are moved (``outline_bias``, `OutlineBias`). If looks do not tell touching classes apart, either, labels whose
-    colour is the background's are set aside (`ColourWitness.unlike_background`). Who objects has a say in the
-    prediction, too; appearance also if labels were flipped, wherever looks tell touching classes apart.
+    the image may object (``appearance``). A `ColourWitness` (``witness``) learns to name classes by colour alone, first
+    from the labels, then from the predictions; if it knows all classes (`known_classes`), labels stand where it names
+    them. If not, a label is set aside where image, model and label together (`repaired`) name another class
+    (`unchallenged`), and outlines that are too wide all over the dataset are moved (``outline_bias``, `OutlineBias`).
+    If looks do not tell touching classes apart, either, labels whose colour is the background's are set aside
+    (`ColourWitness.unlike_background`). Who objects has a say in the prediction, too; appearance also if labels were
+    flipped, wherever looks tell touching classes apart.
     Labels are never replaced: the model cannot talk itself into anything. T_C is counted over all pixels. It corrects
     drawn labels, and pairs take part, only while no habit is seen, as with labels of several readers: no witness is
     heard, and outlines seem right (`OutlineBias.right`); these pairs begin no later than in epoch ``latest_pairs``,
