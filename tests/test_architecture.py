@@ -195,6 +195,7 @@ def test_core_exports_exactly_the_promised_names():
         "class_affinity_consistency",
         "class_noise_rate",
         "class_to_affinity",
+        "clean_counts",
         "confusion_counts",
         "corrected_affinity_loss",
         "corrected_cross_entropy",

@@ -9,6 +9,7 @@ from jcas.core.checks import (
     IGNORE,
     as_labels,
     check_num_classes,
+    check_transition,
     check_weight,
 )
 from jcas.core.transition import from_counts, symmetric
@@ -93,6 +94,30 @@ def counted_transition(
     transition = from_counts(counts + doubt * total * uniform)
     believed = transition.diagonal() >= transition.amax(1)
     return torch.where(believed[:, None], transition, uniform)
+
+
+def clean_counts(
+    counts: Tensor,  # (C, C) by believed class (row) and noisy label (column)
+    transition: Tensor,  # (C, C) T[m, n] = p(noisy = n | clean = m)
+) -> Tensor:  # (C, C) float64, by believed and true class
+    r"""How often a model believes in m where c is true, estimated from noisy labels alone.
+
+    .. math:: E[N_{mn}] = \sum_c M_{mc}\, T(c, n) \quad\Rightarrow\quad M = N\, T^{-1}
+
+    Unbiased where labels were flipped independently of what the model believes, as on images that it was not trained
+    on, and where T is right; so scores made of M (accuracy, Jaccard) can be known without a single true label. Small
+    entries may come out below 0.
+
+    >>> true = torch.tensor([[90.0, 5.0], [10.0, 15.0]])
+    >>> T = torch.tensor([[0.6, 0.4], [0.4, 0.6]])
+    >>> clean_counts(true @ T, T).numpy().round(3).tolist()
+    [[90.0, 5.0], [10.0, 15.0]]
+    """
+    check_transition(transition, num_classes=len(counts))
+    solved, failed = torch.linalg.solve_ex(transition.detach().double(), counts.detach().double(), left=False)
+    if int(failed):
+        raise ValueError("transition has no inverse: labels under this noise do not tell the classes apart")
+    return solved
 
 
 def pair_counts(confusion: Tensor) -> Tensor:  # (B, C, C) -> (2, 2) float64

@@ -3,7 +3,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jcas.core import confusion_counts, counted_transition, from_counts, pair_counts, symmetric
+from jcas.core import (
+    asymmetric,
+    clean_counts,
+    confusion_counts,
+    counted_transition,
+    from_counts,
+    pair_counts,
+    symmetric,
+)
 
 
 @settings(max_examples=30, deadline=None)
@@ -96,3 +104,25 @@ def test_a_model_that_calls_one_class_by_the_name_of_the_next_is_set_right():
     counts = torch.stack([torch.tensor([576.0, 384.0, 0.0]), torch.zeros(3), 40 * labels.float()])
     likelihood = counted_transition(counts).log() @ labels
     assert likelihood.argmax() == 1
+
+
+@pytest.mark.parametrize("transition", [symmetric(3, 0.5), asymmetric(3, 0.4, seed=1)])
+def test_true_confusion_is_estimated_from_noisy_labels_alone(transition):
+    torch.manual_seed(0)
+    clean = torch.multinomial(torch.tensor([0.8, 0.15, 0.05]), 300_000, True)
+    believed = torch.where(torch.rand(clean.shape) < 0.1, (clean + 1) % 3, clean)  # a model that is wrong now and then
+    noisy = torch.multinomial(transition[clean], 1)[:, 0]
+    true = confusion_counts(believed[None], clean[None], 3)[0]
+    found = clean_counts(confusion_counts(believed[None], noisy[None], 3)[0], transition)
+    by_hand = torch.zeros(3, 3, dtype=torch.float64)  # N = M T row by row, solved one equation at a time
+    observed = confusion_counts(believed[None], noisy[None], 3)[0]
+    for row in range(3):
+        by_hand[row] = torch.linalg.inv(transition.double().t()) @ observed[row]
+    assert torch.allclose(found, by_hand)
+    assert torch.allclose(found / len(clean), true / len(clean), atol=0.006)
+    assert (observed / len(clean) - true / len(clean)).abs().max() > 0.1  # what the labels say as they are
+
+
+def test_labels_that_say_nothing_are_refused():
+    with pytest.raises(ValueError, match="no inverse"):
+        clean_counts(torch.ones(2, 2), torch.full((2, 2), 0.5))

@@ -1,0 +1,98 @@
+"""What noisy validation labels say about methods and variants, where labels were flipped: how settings are chosen.
+
+    python benchmarks/choice.py --work runs/grid --docs      # seconds for each finished cell of benchmarks/grid.py
+
+For every finished cell with flipped labels: the Jaccard index over all validation images against their *true* classes,
+estimated from their noisy labels (`clean_counts`), and the corrected cross-entropy of these labels. T_C is what the
+JCAS cell of the same noise and seed counted. No true label and no test image is looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from statistics import mean
+
+import torch
+from documents import commit
+from grid import CONFIGS, LOOKS, NOISES, finished, write_lines
+
+from jcas.benchmark.summary import table_order
+from jcas.core import clean_counts, confusion_counts, corrected_cross_entropy
+from jcas.data import open_dataset
+from jcas.inference import probabilities
+from jcas.run import read_run, torch_threads
+
+HEADER = [
+    "| data | noise | method | Jac, estimated from noisy validation labels | corrected loss on them | seeds | commit |",
+    "|---|---|---|--:|--:|--:|---|",
+]
+FLIPPED = ("symmetric", "asymmetric", "pair_flip")
+
+
+def counted_matrix(folder: Path) -> torch.Tensor:  # (C, C)
+    found = json.loads((folder / "transition.json").read_text(encoding="utf-8"))
+    return torch.tensor(found["class_transition"])
+
+
+@torch.inference_mode()
+def on_noisy_validation(folder: Path, transition: torch.Tensor) -> tuple[float, float]:
+    """Estimated Jaccard index (percent, mean over the classes but background) and corrected loss of a run."""
+    run = read_run(folder)
+    dataset = open_dataset(run.config.data).with_validation(run.config.validation)
+    counts, losses = torch.zeros_like(transition, dtype=torch.float64), []
+    for record in dataset.split("val"):
+        sample = dataset.load(record, clean=False)
+        probs, noisy = probabilities(run.method, sample.image, run.config)[None], sample.noisy[None]
+        counts += confusion_counts(probs.argmax(1), noisy, len(counts))[0]
+        losses.append(float(corrected_cross_entropy(probs, noisy, transition)))
+    estimated = clean_counts(counts, transition)
+    both = estimated.diagonal()
+    jac = both / (estimated.sum(0) + estimated.sum(1) - both)
+    return 100 * float(jac[1:].mean()), mean(losses)
+
+
+def lines_of(work: Path, part: str, noise: str) -> list[str]:
+    cells = finished(work, part, noise)
+    matrices = {seed: counted_matrix(folder) for seed, folder in cells.get("jcas", {}).items()}
+    lines = []
+    for method in sorted(cells, key=table_order):
+        seeds = sorted(cells[method].keys() & matrices.keys())
+        if not seeds or method == "upper_bound":
+            continue
+        found = [on_noisy_validation(cells[method][seed], matrices[seed]) for seed in seeds]
+        jac, loss = (mean(values) for values in zip(*found, strict=True))
+        shown = " ".join(map(str, seeds))
+        lines.append(f"| {part} | `{noise}` | `{method}` | {jac:.1f} | {loss:.5f} | {shown} | {commit()} |")
+        print(lines[-1], flush=True)
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, default=Path("runs/grid"))
+    parts = (*CONFIGS, *LOOKS)
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md")
+    options = parser.parse_args()
+    torch_threads(1)
+    lines = list(HEADER)
+    for part in options.parts:
+        noises = LOOKS[part].noises if part in LOOKS else NOISES.get(part, ())
+        for noise in noises:
+            if noise.startswith(FLIPPED):
+                lines += lines_of(options.work.resolve(), part, noise)
+    if options.docs:
+        order = [*NOISES, *LOOKS]
+        write_lines(
+            "docs/METHOD.md",
+            "choice",
+            lines,
+            keys=3,
+            order=lambda row: (order.index(row[0]), row[1], table_order(row[2].strip("`"))),
+        )
+
+
+if __name__ == "__main__":
+    main()
