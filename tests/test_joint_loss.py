@@ -90,8 +90,8 @@ def test_released_joint_loss_is_the_released_sum():
         return corrected_cross_entropy(at(logits, SIZE).softmax(1), data.noisy, transition)
 
     main, auxiliary = (
-        (at(each.logits, (64, 64)), *pair_terms(at(each.features, (64, 64)), each.logits, data, pairs, cosine=False))
-        for each in (output, output.auxiliary)
+        (at(each.logits, grid), *pair_terms(at(each.features, grid), each.logits, data, pairs, cosine=False))
+        for each, grid in ((output, (12, 10)), (output.auxiliary, (12, 8)))  # at 1/4; at 1/8, raised to H/4 x W/5
     )
     crossed = pairs[[1, 0]][:, [1, 0]]
     expected = (

@@ -30,6 +30,8 @@ from jcas.schema import IGNORE, Batch, Output
 WARMUP_Q = 0.7
 """Exponent of the generalised cross-entropy that warms up on flipped labels, as its paper has it."""
 
+_FINER_STRIDE = 6  # image pixels per pixel of a map: the released network has 8, a little less for its padding
+
 
 class JCAS(Method):
     r"""Joint class-affinity segmentation: correct labels pixel by pixel and pair by pair, and make the two agree.
@@ -451,9 +453,13 @@ class JCAS(Method):
     # --- refinement and prediction -------------------------------------------------------------------------------
 
     def _affinity(self, output: Output, images: Tensor, parts: tuple[int, int] | None) -> Affinity:
-        """Affinities on the model's own grid, or with one pixel for so many rows and columns of the image."""
+        """Affinities on the grid of the features; as released, one of an eighth of the image is resized.
+
+        ``parts``: rows and columns of the image for each pixel of the new grid.
+        """
         assert output.features is not None, "the model was built without a feature head"
-        if parts is None:
+        rows, own_rows = images.shape[2], output.features.shape[2]
+        if parts is None or rows < _FINER_STRIDE * own_rows:
             return Affinity(output.features)
         grid = torch.Size(max(1, side // part) for side, part in zip(images.shape[2:], parts, strict=True))
         return Affinity(resized(output.features, grid))

@@ -161,11 +161,15 @@ def test_released_preset_keeps_the_quirks_that_change_numbers():
 
 
 @pytest.mark.parametrize(
-    ("size", "in_training", "at_test"),
-    [((256, 320), (64, 64), (32, 32)), ((96, 80), (24, 16), (12, 8)), ((32, 32), (8, 6), (4, 3))],
+    ("encoder", "size", "in_training", "at_test"),
+    [
+        ("resnet18", (256, 320), (64, 64), (32, 32)),
+        ("resnet18", (64, 80), (16, 16), (8, 8)),
+        ("tiny", (96, 80), (24, 20), (24, 20)),  # a finer map stays as it is
+    ],
 )
-def test_the_released_grid_is_a_part_of_the_image(size, in_training, at_test):
-    method = build(preset="released", warmup=0).eval()
+def test_the_released_grid_is_a_part_of_the_image(encoder, size, in_training, at_test):
+    method = build(encoder, preset="released", warmup=0).eval()
     images, recipe = torch.rand(1, 3, *size), PRESETS["released"]
     output = method.model(images)
     assert method._affinity(output, images, recipe.training_grid).spatial == in_training
