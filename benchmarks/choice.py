@@ -2,20 +2,20 @@
 
     python benchmarks/choice.py --work runs/grid --docs      # seconds for each finished cell of benchmarks/grid.py
 
-For every finished cell with flipped labels: the Jaccard index over all validation images against their *true* classes,
-estimated from their noisy labels (`clean_counts`), and the corrected cross-entropy of these labels. T_C is what the
-JCAS cell of the same noise and seed counted. No true label and no test image is looked at.
+For every finished cell with flipped labels: the Jaccard index against the *true* classes of all validation images,
+pooled and estimated from their noisy labels (`clean_counts`), and the corrected cross-entropy of these labels. T_C is
+what the JCAS cell of the same noise and seed counted. No true label and no test image is looked at.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from statistics import mean
 
 import torch
-from documents import commit
 from grid import CONFIGS, LOOKS, NOISES, finished, write_lines
 
 from jcas.benchmark.summary import table_order
@@ -25,7 +25,7 @@ from jcas.inference import probabilities
 from jcas.run import read_run, torch_threads
 
 HEADER = [
-    "| data | noise | method | Jac, estimated from noisy validation labels | corrected loss on them | seeds | commit |",
+    "| data | noise | method | pooled Jac estimated from noisy validation labels | corrected loss | seeds | commit |",
     "|---|---|---|--:|--:|--:|---|",
 ]
 FLIPPED = ("symmetric", "asymmetric", "pair_flip")
@@ -36,9 +36,16 @@ def counted_matrix(folder: Path) -> torch.Tensor:  # (C, C)
     return torch.tensor(found["class_transition"])
 
 
+def estimated_jaccard(counts: torch.Tensor, transition: torch.Tensor) -> float:
+    """Percent, mean over the classes but background, of counts by believed class and noisy label."""
+    true = clean_counts(counts, transition)
+    both = true.diagonal()
+    return 100 * float((both / (true.sum(0) + true.sum(1) - both))[1:].mean())
+
+
 @torch.inference_mode()
 def on_noisy_validation(folder: Path, transition: torch.Tensor) -> tuple[float, float]:
-    """Estimated Jaccard index (percent, mean over the classes but background) and corrected loss of a run."""
+    """Estimated Jaccard index and corrected loss of a run."""
     run = read_run(folder)
     dataset = open_dataset(run.config.data).with_validation(run.config.validation)
     counts, losses = torch.zeros_like(transition, dtype=torch.float64), []
@@ -47,31 +54,41 @@ def on_noisy_validation(folder: Path, transition: torch.Tensor) -> tuple[float, 
         probs, noisy = probabilities(run.method, sample.image, run.config)[None], sample.noisy[None]
         counts += confusion_counts(probs.argmax(1), noisy, len(counts))[0]
         losses.append(float(corrected_cross_entropy(probs, noisy, transition)))
-    estimated = clean_counts(counts, transition)
-    both = estimated.diagonal()
-    jac = both / (estimated.sum(0) + estimated.sum(1) - both)
-    return 100 * float(jac[1:].mean()), mean(losses)
+    return estimated_jaccard(counts, transition), mean(losses)
 
 
-def lines_of(work: Path, part: str, noise: str) -> list[str]:
-    cells = finished(work, part, noise)
+def all_finished(works: list[Path], part: str, noise: str) -> dict[str, dict[int, Path]]:
+    """Finished cells of several work folders, by method and seed."""
+    found: dict[str, dict[int, Path]] = {}
+    for work in works:
+        for method, folders in finished(work.resolve(), part, noise).items():
+            found[method] = found.get(method, {}) | folders
+    return found
+
+
+def lines_of(works: list[Path], part: str, noise: str) -> list[str]:
+    cells = all_finished(works, part, noise)
     matrices = {seed: counted_matrix(folder) for seed, folder in cells.get("jcas", {}).items()}
     lines = []
     for method in sorted(cells, key=table_order):
         seeds = sorted(cells[method].keys() & matrices.keys())
-        if not seeds or method == "upper_bound":
+        if not seeds:
+            print(f"{part}, {noise}: {method} is left out, JCAS is not trained with its seeds", file=sys.stderr)
             continue
-        found = [on_noisy_validation(cells[method][seed], matrices[seed]) for seed in seeds]
+        folders = [cells[method][seed] for seed in seeds]
+        found = [on_noisy_validation(folder, matrices[seed]) for folder, seed in zip(folders, seeds, strict=True)]
         jac, loss = (mean(values) for values in zip(*found, strict=True))
+        results = [json.loads((folder / "results.json").read_text(encoding="utf-8")) for folder in folders]
+        commits = ", ".join(sorted({result["commit"] or "–" for result in results}))
         shown = " ".join(map(str, seeds))
-        lines.append(f"| {part} | `{noise}` | `{method}` | {jac:.1f} | {loss:.5f} | {shown} | {commit()} |")
+        lines.append(f"| {part} | `{noise}` | `{method}` | {jac:.1f} | {loss:.5f} | {shown} | {commits} |")
         print(lines[-1], flush=True)
     return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, default=Path("runs/grid"))
+    parser.add_argument("--work", type=Path, nargs="+", default=[Path("runs/grid")], help="of benchmarks/grid.py")
     parts = (*CONFIGS, *LOOKS)
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md")
@@ -82,7 +99,7 @@ def main() -> None:
         noises = LOOKS[part].noises if part in LOOKS else NOISES.get(part, ())
         for noise in noises:
             if noise.startswith(FLIPPED):
-                lines += lines_of(options.work.resolve(), part, noise)
+                lines += lines_of(options.work, part, noise)
     if options.docs:
         order = [*NOISES, *LOOKS]
         write_lines(

@@ -17,6 +17,8 @@ from jcas.core.transition import from_counts, symmetric
 CORE = 1 / 4
 """Share of the pixels given to a class, the surest ones, that speak for it."""
 
+_WORST_CONDITION = 1e6  # of a matrix whose inverse is worth something
+
 
 def confusion_counts(
     believed: Tensor,  # (B, *spatial) classes that a model believes in
@@ -113,11 +115,15 @@ def clean_counts(
     >>> clean_counts(true @ T, T).numpy().round(3).tolist()
     [[90.0, 5.0], [10.0, 15.0]]
     """
-    check_transition(transition, num_classes=len(counts))
-    solved, failed = torch.linalg.solve_ex(transition.detach().double(), counts.detach().double(), left=False)
-    if int(failed):
+    check_transition(transition)
+    if counts.shape != transition.shape:
+        raise ValueError(
+            f"counts must have shape {tuple(transition.shape)}, summed over images; got {tuple(counts.shape)}"
+        )
+    matrix = transition.detach().double()
+    if bool(torch.linalg.cond(matrix) > _WORST_CONDITION):
         raise ValueError("transition has no inverse: labels under this noise do not tell the classes apart")
-    return solved
+    return torch.linalg.solve(matrix, counts.detach().double(), left=False)
 
 
 def pair_counts(confusion: Tensor) -> Tensor:  # (B, C, C) -> (2, 2) float64

@@ -60,7 +60,23 @@ def neighbour_evidence(
     >>> neighbour_evidence(probs, noisy, T)[0, :, 0, 1]  # (0.4 / 0.6)^2 and 1
     tensor([0.4444, 1.0000])
     """
-    probs, likelihood = _checked(probs, noisy, transition, weight, reach)
+    check_probabilities(probs)
+    if probs.ndim != 4:
+        raise ValueError(f"probs must have shape (B, C, H, W), got {tuple(probs.shape)}")
+    if not isinstance(reach, int) or reach < 1:
+        raise ValueError(f"reach must be a whole number of at least 1, got {reach}")
+    num_classes = probs.shape[1]
+    check_transition(transition, num_classes=num_classes)
+    noisy = as_labels(noisy, probs.shape[:1] + probs.shape[2:], num_classes=num_classes)
+    if probs.dtype in (torch.float16, torch.bfloat16):
+        probs = probs.float()
+    probs = probs.clamp_min(_TINY)
+    table = transition.to(probs).clamp_min(LEAST_LIKELY)
+    table = torch.cat([table, table.new_ones(num_classes, 1)], 1)  # a label that is not there says nothing
+    likelihood = table[:, noisy.where(noisy != IGNORE, num_classes)].movedim(0, 1)
+    if weight is not None:
+        check_weight(weight, noisy.shape)
+        likelihood = likelihood ** weight.to(probs)[:, None].clamp_max(1)
     height, width = probs.shape[2:]
     border = (reach,) * 4
     likelihood = functional.pad(likelihood, border, value=1.0)  # beyond the image there are no labels
@@ -74,29 +90,6 @@ def neighbour_evidence(
         otherwise = (more * said).sum(1, keepdim=True) / more.sum(1, keepdim=True)
         total *= torch.lerp(otherwise, said, share)  # eight factors of at least LEAST_LIKELY: no underflow
     return total.div_(total.amax(1, keepdim=True)).clamp_min_(LEAST_EVIDENCE)
-
-
-def _checked(
-    probs: Tensor, noisy: Tensor, transition: Tensor, weight: Tensor | None, reach: int
-) -> tuple[Tensor, Tensor]:  # (B, C, H, W) twice
-    """Probabilities above 0, and the likelihood of each label for each class."""
-    check_probabilities(probs)
-    if probs.ndim != 4:
-        raise ValueError(f"probs must have shape (B, C, H, W), got {tuple(probs.shape)}")
-    if not isinstance(reach, int) or reach < 1:
-        raise ValueError(f"reach must be a whole number of at least 1, got {reach}")
-    num_classes = probs.shape[1]
-    check_transition(transition, num_classes=num_classes)
-    noisy = as_labels(noisy, probs.shape[:1] + probs.shape[2:], num_classes=num_classes)
-    if probs.dtype in (torch.float16, torch.bfloat16):
-        probs = probs.float()
-    table = transition.to(probs).clamp_min(LEAST_LIKELY)
-    table = torch.cat([table, table.new_ones(num_classes, 1)], 1)  # a label that is not there says nothing
-    likelihood = table[:, noisy.where(noisy != IGNORE, num_classes)].movedim(0, 1)
-    if weight is not None:
-        check_weight(weight, noisy.shape)
-        likelihood = likelihood ** weight.to(probs)[:, None].clamp_max(1)
-    return probs.clamp_min(_TINY), likelihood
 
 
 @torch.no_grad()

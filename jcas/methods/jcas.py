@@ -30,7 +30,7 @@ from jcas.schema import IGNORE, Batch, Output
 WARMUP_Q = 0.7
 """Exponent of the generalised cross-entropy that warms up on flipped labels, as its paper has it."""
 
-_FINER_STRIDE = 6  # image pixels per pixel of a map: the released network has 8, a little less for its padding
+_LEAST_RELEASED_STRIDE = 6  # image pixels per pixel of a map: the released network has 8, or a little less by padding
 
 
 class JCAS(Method):
@@ -151,6 +151,8 @@ class JCAS(Method):
             raise ValueError("neighbours does nothing without a counted T_C that corrects the loss")
         if warmup < 0:
             raise ValueError(f"warmup must not be negative, got {warmup}")
+        if robust_warmup and not warmup:
+            raise ValueError("robust_warmup does nothing without a warmup")
         if most_pairs is not None and most_pairs < 1:
             raise ValueError(f"most_pairs must be at least 1, got {most_pairs}")
         self.recipe = recipe
@@ -179,6 +181,7 @@ class JCAS(Method):
                 refinement=recipe.refinement,
                 moves_outlines=recipe.outline_bias,
             )
+        self._sees_kind = recipe.appearance  # the first epoch, which comes by all labels, tells of which kind they are
         if recipe.released_network:
             _freeze_early_layers(model)
 
@@ -208,7 +211,7 @@ class JCAS(Method):
 
     @property
     def warming_up(self) -> bool:
-        """Whether the current epoch still believes the labels."""
+        """Whether the current epoch still corrects nothing."""
         return int(self.epoch) < self.warmup
 
     @property
@@ -290,6 +293,8 @@ class JCAS(Method):
         if self.evidence is None or rough is None:
             return {}
         found = {"labels": f"{'drawn' if drawn else 'flipped'} (roughness {rough:.3f})"}
+        if self.warming_up:
+            return found | ({"warm-up": "robust"} if self.warms_up_robustly else {})
         found |= self.evidence.findings(drawn=drawn)
         if self.image_objects and self.corrects_class:
             found["noise"] = "no habit seen, T_C corrects it"
@@ -301,6 +306,7 @@ class JCAS(Method):
     def start_epoch(self, epoch: int) -> None:
         """Enter the stage of this epoch and start its counts."""
         self.epoch.fill_(epoch)
+        self._sees_kind = self.evidence is not None and self.counts.mean_roughness is None
         begun = bool(self.pairs_of_drawn) or self.latest_pairs is None or epoch <= self.latest_pairs
         # Not later: a prediction must not ask features nobody trained.
         self.pairs_of_drawn.fill_(begun and self._no_habit_seen)
@@ -327,7 +333,7 @@ class JCAS(Method):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The joint loss; reads top to bottom as the paper's Fig. 2 does."""
-        if int(self.epoch) == 0 and self.evidence is not None:
+        if self._sees_kind:
             self.counts.add_kind(_trusted(batch))
         output = self.model(batch.image)
         if int(self.epoch) >= self.first_count:
@@ -341,7 +347,7 @@ class JCAS(Method):
             parts = {"class_loss": self._class_loss(output.logits, batch, said)}
             loss = parts["class_loss"]
         else:
-            pairs = self._affinity(output, batch.image, self.recipe.training_grid)
+            pairs = self._affinity(output, batch.image, self.recipe.training_stride)
             refined = self._refined(output.logits, pairs)
             parts = {
                 "class_loss": self._class_loss(refined, batch, said),
@@ -353,7 +359,7 @@ class JCAS(Method):
         if output.auxiliary is not None:
             auxiliary_logits = output.auxiliary.logits
             if with_pairs and output.auxiliary.features is not None:
-                pairs = self._affinity(output.auxiliary, batch.image, self.recipe.training_grid)
+                pairs = self._affinity(output.auxiliary, batch.image, self.recipe.training_stride)
                 auxiliary_logits = self._refined(auxiliary_logits, pairs)
                 parts["auxiliary_affinity_loss"] = self._pair_loss(pairs, batch)
                 loss = loss + self.recipe.auxiliary_affinity_weight * parts["auxiliary_affinity_loss"]
@@ -377,6 +383,8 @@ class JCAS(Method):
     def _taught_witness(self, logits: Tensor, batch: Batch) -> Tensor | None:
         """The witness's own loss: in the warm-up on the labels, then on what the model has made of them."""
         if self.evidence is None or self.evidence.witness is None or not (self.warming_up or self.image_objects):
+            return None
+        if self.counts.of_flipped_labels:  # of which colours tell nothing that is asked for
             return None
         labels = taught = _trusted(batch)
         if not self.warming_up:
@@ -452,16 +460,16 @@ class JCAS(Method):
 
     # --- refinement and prediction -------------------------------------------------------------------------------
 
-    def _affinity(self, output: Output, images: Tensor, parts: tuple[int, int] | None) -> Affinity:
-        """Affinities on the grid of the features; as released, one of an eighth of the image is resized.
+    def _affinity(self, output: Output, images: Tensor, stride: tuple[int, int] | None) -> Affinity:
+        """Affinities on the grid of the features; as released, of an eighth of the image or coarser, on another one.
 
-        ``parts``: rows and columns of the image for each pixel of the new grid.
+        ``stride``: rows and columns of the image for each pixel of that grid.
         """
         assert output.features is not None, "the model was built without a feature head"
         rows, own_rows = images.shape[2], output.features.shape[2]
-        if parts is None or rows < _FINER_STRIDE * own_rows:
+        if stride is None or rows < _LEAST_RELEASED_STRIDE * own_rows:
             return Affinity(output.features)
-        grid = torch.Size(max(1, side // part) for side, part in zip(images.shape[2:], parts, strict=True))
+        grid = torch.Size(max(1, side // step) for side, step in zip(images.shape[2:], stride, strict=True))
         return Affinity(resized(output.features, grid))
 
     def _refined(self, coarse: Tensor, pairs: Affinity) -> Tensor:
@@ -535,7 +543,7 @@ class JCAS(Method):
         size = images.shape[2:]
         if not self.uses_pairs or not (self.intra or self.inter):
             return resized(output.logits, size).softmax(1)
-        refined = self._refined(output.logits, self._affinity(output, images, self.recipe.test_grid))
+        refined = self._refined(output.logits, self._affinity(output, images, self.recipe.test_stride))
         if not self.recipe.predict_both:
             return resized(refined, size).softmax(1)
         both = resized(refined.softmax(1), size) + resized(resized(output.logits, refined.shape[2:]).softmax(1), size)

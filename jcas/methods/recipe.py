@@ -27,8 +27,8 @@ class Recipe:
     free_affinity_matrix: bool = True  # learned rows that can express a diagonal below 0.5 [30]
     crossed_consistency: bool = False  # compare same with different, as the listing does [1]
     prior_from_labels: bool = False  # noisy labels instead of warm-up predictions [9]
-    training_grid: tuple[int, int] | None = None  # parts of the image's sides; None: the model's own grid [7, 22]
-    test_grid: tuple[int, int] | None = None
+    training_stride: tuple[int, int] | None = None  # of the affinity grid; None: the features' own grid [7, 22]
+    test_stride: tuple[int, int] | None = None
     cosine_reverse: bool = True  # norm(1 - cosine) instead of norm(1 - P') in the reverse map [15]
     predict_both: bool = False  # softmax(P) + softmax(Q) at test instead of P [16]
 
@@ -60,8 +60,8 @@ PRESETS = {
         free_affinity_matrix=False,
         crossed_consistency=True,
         prior_from_labels=True,
-        training_grid=(4, 5),  # 64 x 64 for images of 256 x 320
-        test_grid=(8, 10),
+        training_stride=(4, 5),  # 64 x 64 for images of 256 x 320
+        test_stride=(8, 10),
         cosine_reverse=False,
         predict_both=True,
     ),

@@ -113,16 +113,19 @@ def test_true_confusion_is_estimated_from_noisy_labels_alone(transition):
     believed = torch.where(torch.rand(clean.shape) < 0.1, (clean + 1) % 3, clean)  # a model that is wrong now and then
     noisy = torch.multinomial(transition[clean], 1)[:, 0]
     true = confusion_counts(believed[None], clean[None], 3)[0]
-    found = clean_counts(confusion_counts(believed[None], noisy[None], 3)[0], transition)
-    by_hand = torch.zeros(3, 3, dtype=torch.float64)  # N = M T row by row, solved one equation at a time
     observed = confusion_counts(believed[None], noisy[None], 3)[0]
-    for row in range(3):
-        by_hand[row] = torch.linalg.inv(transition.double().t()) @ observed[row]
-    assert torch.allclose(found, by_hand)
+    found = clean_counts(observed, transition)
+    assert torch.allclose(found @ transition.double(), observed)
     assert torch.allclose(found / len(clean), true / len(clean), atol=0.006)
     assert (observed / len(clean) - true / len(clean)).abs().max() > 0.1  # what the labels say as they are
 
 
 def test_labels_that_say_nothing_are_refused():
-    with pytest.raises(ValueError, match="no inverse"):
-        clean_counts(torch.ones(2, 2), torch.full((2, 2), 0.5))
+    for num_classes in (2, 3, 5):  # the rate at which every label is as likely as any other
+        with pytest.raises(ValueError, match="no inverse"):
+            clean_counts(torch.ones(num_classes, num_classes), symmetric(num_classes, 1 - 1 / num_classes))
+
+
+def test_counts_of_several_images_must_be_summed():
+    with pytest.raises(ValueError, match=r"counts must have shape \(3, 3\), summed over images; got \(3, 3, 3\)"):
+        clean_counts(torch.ones(3, 3, 3), torch.eye(3))

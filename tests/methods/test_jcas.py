@@ -37,12 +37,15 @@ def batch() -> Batch:
     )
 
 
-def test_warm_up_is_the_baseline_and_believes_the_labels():
-    method = build(warmup=2)
-    method.start_epoch(1)
-    assert set(method(batch())) == {"loss", "class_loss", "auxiliary_loss", "witness_loss"}
-    assert torch.equal(method.noise(), torch.eye(3)) and torch.equal(method.pair_noise(), torch.eye(2))
-    method.end_epoch(1)
+def test_warm_up_corrects_nothing_and_trains_no_pairs():
+    method, drawn = build(warmup=2), build(warmup=2)
+    drawn.start_epoch(0)
+    assert set(drawn(drawn_batch())) == {"loss", "class_loss", "auxiliary_loss", "witness_loss"}
+    for epoch in (0, 1):
+        method.start_epoch(epoch)
+        assert set(method(batch())) == {"loss", "class_loss", "auxiliary_loss"}  # colours say nothing about flips
+        assert torch.equal(method.noise(), torch.eye(3)) and torch.equal(method.pair_noise(), torch.eye(2))
+        method.end_epoch(epoch)
     method.start_epoch(2)
     assert {"affinity_loss", "coarse_loss"} <= set(method(batch()))
     assert torch.equal(method.noise(), method.counts.class_transition)
@@ -147,7 +150,7 @@ def test_released_preset_keeps_the_quirks_that_change_numbers():
     released, corrected = PRESETS["released"], PRESETS["corrected"]
     assert (released.main_affinity_weight, released.auxiliary_affinity_weight) == (0.1, 1.0)
     assert released.volume_weight == 0.5 and released.crossed_consistency and released.predict_both
-    assert (released.training_grid, released.test_grid) == ((4, 5), (8, 10))
+    assert (released.training_stride, released.test_stride) == ((4, 5), (8, 10))
     assert corrected.free_affinity_matrix and not released.free_affinity_matrix
     method = build("resnet18", preset="released", warmup=0)
     parts = method(batch())
@@ -172,8 +175,8 @@ def test_the_released_grid_is_a_part_of_the_image(encoder, size, in_training, at
     method = build(encoder, preset="released", warmup=0).eval()
     images, recipe = torch.rand(1, 3, *size), PRESETS["released"]
     output = method.model(images)
-    assert method._affinity(output, images, recipe.training_grid).spatial == in_training
-    assert method._affinity(output, images, recipe.test_grid).spatial == at_test
+    assert method._affinity(output, images, recipe.training_stride).spatial == in_training
+    assert method._affinity(output, images, recipe.test_stride).spatial == at_test
     assert method.predict(images).shape == (1, 3, *size)
 
 
@@ -497,6 +500,17 @@ def test_the_kind_of_labels_is_known_when_a_run_goes_on_in_its_warm_up():
     counted = other.counts.roughness.clone()
     other(flipped_batch())
     assert torch.equal(other.counts.roughness, counted)  # the first epoch has seen all labels
+    late = build(warmup=3)
+    late.start_epoch(1)  # a loop of one's own need not begin at 0
+    late(flipped_batch())
+    assert torch.equal(late.counts.roughness, counted) and late.warms_up_robustly
+
+
+def test_without_a_warm_up_neighbours_speak_from_the_first_batch_on():
+    method = build(warmup=0).eval()
+    method.start_epoch(0)
+    method(flipped_batch())
+    assert method.neighbours_speak and not method.warms_up_robustly
 
 
 def test_neighbours_of_enlarged_masks_are_taken_from_farther_away():
@@ -651,6 +665,12 @@ def test_roughness_survives_a_saved_state():
 
 def test_what_it_has_decided_is_told():
     assert build(warmup=1).findings() == {}
+    for data, told in ((batch(), {"warm-up": "robust"}), (drawn_batch(), {})):
+        warming = build(warmup=2)
+        warming.start_epoch(0)
+        warming(data)
+        found = warming.findings()
+        assert found.pop("labels").split()[0] == ("flipped" if told else "drawn") and found == told
     drawn = after_warm_up(drawn_batch())
     drawn.evidence.witness.known.fill_(True)
     assert drawn.findings() == {"labels": "drawn (roughness 0.000)", "predictions": "refined by colour"}
@@ -674,6 +694,7 @@ def test_what_it_has_decided_is_told():
         ({"outline_bias": True, "appearance": False}, "outline_bias does nothing without appearance"),
         ({"neighbours": True, "appearance": False}, "neighbours does nothing without appearance"),
         ({"robust_warmup": True, "appearance": False}, "robust_warmup does nothing without appearance"),
+        ({"robust_warmup": True, "warmup": 0}, "robust_warmup does nothing without a warmup"),
         ({"neighbours": True, "correct_class": False}, "neighbours does nothing without a counted T_C"),
         ({"neighbours": True, "learned_matrices": True}, "neighbours does nothing without a counted T_C"),
         ({"volume_weight": 0.1}, "volume_weight does nothing without learned_matrices"),
