@@ -86,6 +86,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "jcas_no_affinity": ("jcas", {"affinity": False}),
     "jcas_paper": ("jcas", {"preset": "paper"}),
     "jcas_released": ("jcas", {"preset": "released"}),
+    # The released code's grids taken literally, whatever the size of the images: slow, so with pairs drawn.
+    "jcas_released_64": (
+        "jcas",
+        {"preset": "released", "training_grid": (64, 64), "test_grid": (32, 32), "most_pairs": 1 << 16},
+    ),
 }
 """Name -> a method and options of it: a name for what ``--method NAME --set OPTION=VALUE`` can say too."""
 

@@ -80,7 +80,8 @@ class JCAS(Method):
     released code with its quirks (``released``): docs/PAPER.md lists every difference, docs/METHOD.md explains ours.
     ``appearance`` (of it ``screening`` of labels and ``refinement`` of predictions), ``witness``, ``outline_bias``,
     ``neighbours``, ``robust_warmup``, ``most_pairs``, ``learned_matrices``, ``volume_weight`` and ``cosine_reverse``
-    override it; ours has all of them but ``learned_matrices``.
+    override it; ours has all of them but ``learned_matrices``. ``training_grid`` and ``test_grid`` (rows, columns) put
+    the affinities on another grid than that of the features.
 
     Differs from the original: matrices are counted, for learned ones run away or stop short; Theorem 1 has another
     numerator, for the printed one leaves [0, 1]; the reverse map is norm(1 - cosine), for norm(1 - P') is almost
@@ -116,6 +117,8 @@ class JCAS(Method):
         neighbours: bool | None = None,
         robust_warmup: bool | None = None,
         most_pairs: int | None = None,
+        training_grid: tuple[int, int] | None = None,
+        test_grid: tuple[int, int] | None = None,
         learned_matrices: bool | None = None,
         volume_weight: float | None = None,
         cosine_reverse: bool | None = None,
@@ -130,6 +133,8 @@ class JCAS(Method):
             "neighbours": neighbours,
             "robust_warmup": robust_warmup,
             "most_pairs": most_pairs,
+            "training_grid": training_grid,
+            "test_grid": test_grid,
             "learned_matrices": learned_matrices,
             "volume_weight": volume_weight,
             "cosine_reverse": cosine_reverse,
@@ -155,6 +160,9 @@ class JCAS(Method):
             raise ValueError("robust_warmup does nothing without a warmup")
         if most_pairs is not None and most_pairs < 1:
             raise ValueError(f"most_pairs must be at least 1, got {most_pairs}")
+        for name, grid in (("training_grid", training_grid), ("test_grid", test_grid)):
+            if grid is not None and min(grid) < 1:
+                raise ValueError(f"{name} must have at least one row and one column, got {grid}")
         self.recipe = recipe
         self.warmup = warmup
         self.latest_pairs = latest_pairs
@@ -347,7 +355,7 @@ class JCAS(Method):
             parts = {"class_loss": self._class_loss(output.logits, batch, said)}
             loss = parts["class_loss"]
         else:
-            pairs = self._affinity(output, batch.image, self.recipe.training_stride)
+            pairs = self._affinity(output, batch.image)
             refined = self._refined(output.logits, pairs)
             parts = {
                 "class_loss": self._class_loss(refined, batch, said),
@@ -359,7 +367,7 @@ class JCAS(Method):
         if output.auxiliary is not None:
             auxiliary_logits = output.auxiliary.logits
             if with_pairs and output.auxiliary.features is not None:
-                pairs = self._affinity(output.auxiliary, batch.image, self.recipe.training_stride)
+                pairs = self._affinity(output.auxiliary, batch.image)
                 auxiliary_logits = self._refined(auxiliary_logits, pairs)
                 parts["auxiliary_affinity_loss"] = self._pair_loss(pairs, batch)
                 loss = loss + self.recipe.auxiliary_affinity_weight * parts["auxiliary_affinity_loss"]
@@ -460,17 +468,18 @@ class JCAS(Method):
 
     # --- refinement and prediction -------------------------------------------------------------------------------
 
-    def _affinity(self, output: Output, images: Tensor, stride: tuple[int, int] | None) -> Affinity:
-        """Affinities on the grid of the features; as released, of an eighth of the image or coarser, on another one.
+    def _affinity(self, output: Output, images: Tensor, *, at_test: bool = False) -> Affinity:
+        """Affinities on the grid of the features, on one of a given size or, as released, on a part of the image's.
 
-        ``stride``: rows and columns of the image for each pixel of that grid.
+        The latter only where features have an eighth of the image's side, as the released ones, or are coarser.
         """
         assert output.features is not None, "the model was built without a feature head"
-        rows, own_rows = images.shape[2], output.features.shape[2]
-        if stride is None or rows < _LEAST_RELEASED_STRIDE * own_rows:
-            return Affinity(output.features)
-        grid = torch.Size(max(1, side // step) for side, step in zip(images.shape[2:], stride, strict=True))
-        return Affinity(resized(output.features, grid))
+        recipe, sides = self.recipe, images.shape[2:]
+        grid = recipe.test_grid if at_test else recipe.training_grid
+        stride = recipe.test_stride if at_test else recipe.training_stride
+        if grid is None and stride and sides[0] >= _LEAST_RELEASED_STRIDE * output.features.shape[2]:
+            grid = max(1, sides[0] // stride[0]), max(1, sides[1] // stride[1])
+        return Affinity(output.features if grid is None else resized(output.features, grid))
 
     def _refined(self, coarse: Tensor, pairs: Affinity) -> Tensor:
         if not (self.intra or self.inter):
@@ -543,7 +552,7 @@ class JCAS(Method):
         size = images.shape[2:]
         if not self.uses_pairs or not (self.intra or self.inter):
             return resized(output.logits, size).softmax(1)
-        refined = self._refined(output.logits, self._affinity(output, images, self.recipe.test_stride))
+        refined = self._refined(output.logits, self._affinity(output, images, at_test=True))
         if not self.recipe.predict_both:
             return resized(refined, size).softmax(1)
         both = resized(refined.softmax(1), size) + resized(resized(output.logits, refined.shape[2:]).softmax(1), size)

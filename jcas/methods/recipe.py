@@ -29,6 +29,8 @@ class Recipe:
     prior_from_labels: bool = False  # noisy labels instead of warm-up predictions [9]
     training_stride: tuple[int, int] | None = None  # of the affinity grid; None: the features' own grid [7, 22]
     test_stride: tuple[int, int] | None = None
+    training_grid: tuple[int, int] | None = None  # rows and columns of the affinity grid, whatever the image
+    test_grid: tuple[int, int] | None = None
     cosine_reverse: bool = True  # norm(1 - cosine) instead of norm(1 - P') in the reverse map [15]
     predict_both: bool = False  # softmax(P) + softmax(Q) at test instead of P [16]
 

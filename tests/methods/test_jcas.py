@@ -173,11 +173,21 @@ def test_released_preset_keeps_the_quirks_that_change_numbers():
 )
 def test_the_released_grid_is_a_part_of_the_image(encoder, size, in_training, at_test):
     method = build(encoder, preset="released", warmup=0).eval()
-    images, recipe = torch.rand(1, 3, *size), PRESETS["released"]
+    images = torch.rand(1, 3, *size)
     output = method.model(images)
-    assert method._affinity(output, images, recipe.training_stride).spatial == in_training
-    assert method._affinity(output, images, recipe.test_stride).spatial == at_test
+    assert method._affinity(output, images).spatial == in_training
+    assert method._affinity(output, images, at_test=True).spatial == at_test
     assert method.predict(images).shape == (1, 3, *size)
+
+
+@pytest.mark.parametrize("preset", ["corrected", "released"])
+def test_a_grid_of_ones_own_is_taken_whatever_the_image(preset):
+    method = build(preset=preset, warmup=0, training_grid=(12, 9), test_grid=(7, 5)).eval()
+    images = batch().image
+    output = method.model(images)
+    assert method._affinity(output, images).spatial == (12, 9)
+    assert method._affinity(output, images, at_test=True).spatial == (7, 5)
+    assert torch.isfinite(method(batch())["loss"]) and method.predict(images).shape == (2, 3, 64, 64)
 
 
 def test_released_prior_counts_the_noisy_labels():
@@ -420,7 +430,7 @@ def test_neighbours_are_heard_by_every_class_loss(affinity, weighted):
     heads = {"class_loss": output.logits, "auxiliary_loss": output.auxiliary.logits}
     if affinity:
         heads["coarse_loss"] = output.logits
-        heads["class_loss"] = method._refined(output.logits, method._affinity(output, data.image, None))
+        heads["class_loss"] = method._refined(output.logits, method._affinity(output, data.image))
     labels = data.noisy if weight is None else torch.where(weight > 0, data.noisy, 255)
     probs = torch.nn.functional.interpolate(output.logits, (63, 63), mode="bilinear").softmax(1)
     said = neighbour_evidence(probs, labels, method.noise(), weight=weight)
@@ -697,6 +707,7 @@ def test_what_it_has_decided_is_told():
         ({"robust_warmup": True, "warmup": 0}, "robust_warmup does nothing without a warmup"),
         ({"neighbours": True, "correct_class": False}, "neighbours does nothing without a counted T_C"),
         ({"neighbours": True, "learned_matrices": True}, "neighbours does nothing without a counted T_C"),
+        ({"training_grid": (0, 4)}, "training_grid must have at least one row and one column"),
         ({"volume_weight": 0.1}, "volume_weight does nothing without learned_matrices"),
     ],
 )

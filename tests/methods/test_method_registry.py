@@ -83,15 +83,24 @@ def test_the_papers_rows_and_ablations_switch_what_they_say():
         "jcas_no_robust_warmup": (True, True, True, True),
         "jcas_paper": (True, True, True, True),
         "jcas_released": (True, True, True, True),
+        "jcas_released_64": (True, True, True, True),
     }
-    without_appearance = {"affinity", "dar", "calc", "jcas_no_appearance", "jcas_paper", "jcas_released"}
+    without_appearance = {
+        "affinity",
+        "dar",
+        "calc",
+        "jcas_no_appearance",
+        "jcas_paper",
+        "jcas_released",
+        "jcas_released_64",
+    }
     for name, values in expected.items():
         _, method = built(name)
         assert tuple(getattr(method, switch) for switch in switches) == values, name
         assert bool(method.consistency_weight) == (name != "jcas_no_consistency")
         assert method.recipe.appearance == (name not in without_appearance), name
         for part in ("neighbours", "robust_warmup"):
-            without = (f"jcas_no_{part}", "jcas_paper", "jcas_released")
+            without = (f"jcas_no_{part}", "jcas_paper", "jcas_released", "jcas_released_64")
             assert getattr(method.recipe, part) == (name not in without), name
 
 
