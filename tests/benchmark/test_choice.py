@@ -23,21 +23,21 @@ def test_the_score_against_the_truth_is_known_without_it():
     noisy = torch.multinomial(transition[truth.flatten()], 1).view_as(truth)
     both = [((believed == c) & (truth == c)).sum() / ((believed == c) | (truth == c)).sum() for c in (1, 2)]
     counts = confusion_counts(believed, noisy, 3)[0]
-    assert estimated_jaccard(counts, transition) == pytest.approx(100 * float(sum(both)) / 2, abs=1)
+    assert estimated_jaccard(counts, transition) == pytest.approx(
+        100 * float(sum(both)) / 2, abs=3
+    )  # flips of 28,000 pixels
     assert estimated_jaccard(counts, torch.eye(3)) < 50  # against the noisy labels as they are
 
 
-def test_cells_of_several_work_folders_are_judged_by_what_jcas_counted(tmp_path, capsys):
+def test_cells_of_several_work_folders_stand_in_one_table(tmp_path):
     data = write_dataset(tmp_path / "truth", count=12, size=(40, 48), seed=1)
     noise, settings = "symmetric:rate=0.3", {"epochs": 2, "batch_size": 4}
     works = [tmp_path / "first", tmp_path / "second"]
-    for work, methods in zip(works, (["baseline"], ["jcas"]), strict=True):
+    for work, methods in zip(works, (["jcas"], ["baseline"]), strict=True):
         grid = plan(work / "synth", [data], noises=[noise], methods=methods, settings=settings, progress=False)
         assert run_grid(grid, runner="inline", progress=False) == []
     lines = lines_of(works, "synth", noise)
     assert [line.split(" | ")[2] for line in lines] == ["`baseline`", "`jcas`"]
     for line in lines:
         jac, loss, seeds = line.split(" | ")[3:6]
-        assert -50 < float(jac) < 150 and 0 < float(loss) < 3 and seeds == "0"
-    assert lines_of(works[:1], "synth", noise) == []
-    assert "baseline is left out, JCAS is not trained with its seeds" in capsys.readouterr().err
+        assert -20 < float(jac) < 120 and 0 < float(loss) < 3 and seeds == "0"
