@@ -25,7 +25,8 @@ def with_earlier(summary: Summary, earlier: Summary) -> Summary:
 
     A row is replaced by one of at least as many seeds. Shares of the gap and marks are made anew, because their
     references may have changed. Rows of other settings, or of other labels under the same name, are refused. Earlier
-    curves that do not end at their row's score show predictions made in another way and are left out.
+    curves that do not end at their row's score, or at that of a seed, show predictions made in another way and are left
+    out.
     """
     _expect_alike(summary, earlier)
     earlier, merged = _with_agreeing_curves(earlier), copy.deepcopy(summary)
@@ -72,11 +73,14 @@ def _with_agreeing_curves(summary: Summary) -> Summary:
     for dataset in summary["datasets"]:
         bound = [dataset["upper_bound"]] if dataset["upper_bound"] else []
         for group in dataset["noises"]:
-            scores = {entry["method"]: entry["jac"][MEAN]["mean"] for entry in (*bound, *group["methods"])}
+            scores = {  # of all seeds, and of single ones: a curve may be of one
+                entry["method"]: [entry["jac"][MEAN]["mean"], *entry.get("by_seed", {}).values()]
+                for entry in (*bound, *group["methods"])
+            }
             group["curves"] = [
                 line
                 for line in group["curves"]
-                if line["method"] in scores and abs(line["mean"][-1] - scores[line["method"]]) <= _SAME_JAC
+                if any(abs(line["mean"][-1] - score) <= _SAME_JAC for score in scores.get(line["method"], ()))
             ]
     return summary
 

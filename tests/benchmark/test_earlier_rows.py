@@ -77,6 +77,16 @@ def test_rows_of_two_folders_stand_in_the_order_of_the_registry(tmp_path):
     assert [line["method"] for line in group["curves"]] == ["upper_bound", "baseline", "volmin", "jcas"]
 
 
+def test_an_earlier_curve_of_one_seed_stays_beside_a_row_of_several(tmp_path):
+    before, now = summary_of(tmp_path / "a"), summary_of(tmp_path / "b", without=("volmin",))
+    row, line, mean = rows(before)["volmin"], line_of(before, "volmin"), rows(before)["volmin"]["jac"]["mean"]["mean"]
+    row["by_seed"], line["mean"][-1] = {"0": mean + 5, "1": mean - 5}, mean + 5
+    assert line_of(with_earlier(now, before), "volmin") == line
+    row["by_seed"] = {"0": mean + 8, "1": mean - 8}
+    curves = with_earlier(now, before)["datasets"][0]["noises"][0]["curves"]
+    assert "volmin" not in [line["method"] for line in curves]
+
+
 def test_earlier_curves_that_do_not_end_at_their_scores_are_left_out(tmp_path):
     before = summary_of(tmp_path / "a")
     for line in before["datasets"][0]["noises"][0]["curves"]:
