@@ -27,7 +27,10 @@ WHITE_CELL = (1, 2)  # in those of the blood cells
 VALIDATION_SHARE = 8  # of the blood cells every eighth training image, as their split.csv has no validation images
 
 
-def read_split(source: Path) -> list[dict[str, str]]:
+Rows = list[dict[str, str]]
+
+
+def read_split(source: Path) -> Rows:
     with (source / "split.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -39,7 +42,7 @@ def write_split(out: Path, rows: list[tuple[str, str, str]]) -> None:
         writer.writerows(rows)
 
 
-def lidc_reader(source: Path, out: Path, *, seed: int, listed: list[dict[str, str]] | None = None) -> None:
+def lidc_reader(source: Path, out: Path, *, seed: int, listed: Rows | None = None) -> None:
     """One reader per crop for the masks of all splits; a tie among the others counts as nodule, as in the source.
 
     ``listed``: these rows of the split alone.

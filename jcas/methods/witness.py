@@ -13,6 +13,7 @@ from jcas.schema import IGNORE
 WIDTH = 24
 _MOST_PIXELS = 64 * 64
 _LEAST_INFORMED = 1 / 4  # of 8 sets of labels: 0.33 to 0.4 with ellipses where colours tell; 0 to 0.14 where not
+_LEAST_COLOUR = 1 / 100  # mean over images: stained cells 0.09 and 0.12, synthetic instruments 0.14, grey images 0
 
 
 class ColourWitness(nn.Module):
@@ -21,6 +22,10 @@ class ColourWitness(nn.Module):
     Two 1x1 convolutions with instance normalisation. It sees neither place nor shape nor neighbours, so it cannot
     learn where somebody drew an outline or how far from a nucleus a model of another laboratory still believes in
     cytoplasm: of all pixels that look alike it can only learn what most of them are called.
+
+    A stain names a class wherever it is; a grey does not. Where the heart lies over the lung of a radiograph it is as
+    grey as the tissue beside it, and most of that grey is called background, rightly. Nothing in the labels tells this
+    from red cells that somebody called cytoplasm, so of images without colour (`colourfulness`) it knows no class.
 
     Args:
         channels: channels of the images.
@@ -36,11 +41,17 @@ class ColourWitness(nn.Module):
         self.layers = nn.Sequential(layer(channels), layer(WIDTH), nn.Conv2d(WIDTH, num_classes, 1))
         self.counts: Tensor  # pixels by name and label
         self.taught: Tensor  # pixels by what was taught
+        self.colour: Tensor  # sum over images of their colourfulness, images
         self.fitting: Tensor  # pixels by class c, label (background, c) and colour (background's, c's own)
         self.known: Tensor
         self.distinct: Tensor
         self.shares: Tensor  # of the classes in what was taught
-        counters = {"counts": (num_classes, num_classes), "taught": (num_classes,), "fitting": (num_classes, 2, 2)}
+        counters = {
+            "counts": (num_classes, num_classes),
+            "taught": (num_classes,),
+            "fitting": (num_classes, 2, 2),
+            "colour": (2,),
+        }
         for name, shape in counters.items():  # counted anew in every epoch
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64), persistent=False)
         self.register_buffer("known", torch.zeros(num_classes, dtype=torch.bool))
@@ -54,8 +65,11 @@ class ColourWitness(nn.Module):
 
     def lesson(self, image: Tensor, labels: Tensor, taught: Tensor) -> Tensor:
         """Cross-entropy with the classes ``taught`` (B, H, W); what it says is counted against the ``labels``."""
-        said, labels, taught = self(thinned(image)), thinned(labels), thinned(taught)
+        image, labels, taught = thinned(image), thinned(labels), thinned(taught)
+        said = self(image)
         with torch.no_grad():
+            colour = colourfulness(image)
+            self.colour += summed_over_processes(torch.stack([colour.sum(), torch.ones_like(colour).sum()]))
             classes = len(self.taught)
             self.counts += summed_over_processes(confusion_counts(said.max(1).indices, labels, classes).sum(0))
             self.taught += summed_over_processes(torch.bincount(taught[taught != IGNORE], minlength=classes).double())
@@ -65,14 +79,15 @@ class ColourWitness(nn.Module):
 
     def start_epoch(self) -> None:
         """Forget the counts, not what follows from them."""
-        for counts in (self.counts, self.taught, self.fitting):
+        for counts in (self.counts, self.taught, self.fitting, self.colour):
             counts.zero_()
 
     def end_epoch(self) -> None:
         """Learn from the counts which classes it knows; an epoch without lessons changes nothing."""
         if bool(self.counts.any()):
-            self.known.copy_(known_classes(self.counts))
-            self.distinct.copy_(distinct_classes(self.fitting))
+            in_colour = self.colour[0] > _LEAST_COLOUR * self.colour[1]
+            self.known.copy_(known_classes(self.counts) & in_colour)
+            self.distinct.copy_(distinct_classes(self.fitting) & in_colour)
             self.shares.copy_(self.taught / self.taught.sum())
 
     @property
@@ -135,6 +150,27 @@ def thinned(maps: Tensor) -> Tensor:  # (..., H, W) -> (..., h, w)
     while maps[..., ::step, ::step].shape[-2:].numel() > _MOST_PIXELS:
         step += 1
     return maps[..., ::step, ::step]
+
+
+def colourfulness(image: Tensor) -> Tensor:  # (B, channels, H, W) -> (B,) float64
+    r"""How much of what an image shows is colour rather than brightness.
+
+    .. math:: \frac{\operatorname{tr} M - \lambda_1(M)}{\operatorname{tr} M - |\mu|^2}, \qquad
+              M = \frac1n \sum_i I_i I_i^T, \quad \mu = \frac1n \sum_i I_i
+
+    with the largest eigenvalue of M: the part of the pixels' variation that lies off the one ray through black that
+    fits them best. 0 for grey images, also if they are stored in three channels or tinted.
+
+    >>> grey = torch.rand(1, 1, 8, 8)
+    >>> tinted = grey * torch.tensor([1.0, 0.6, 0.3]).view(1, 3, 1, 1)
+    >>> colourfulness(torch.cat([tinted, torch.zeros(1, 3, 8, 8)])).round(decimals=3)
+    tensor([0., 0.], dtype=torch.float64)
+    """
+    pixels = image.flatten(2).double()
+    moments = pixels @ pixels.transpose(1, 2) / pixels.shape[2]
+    total = moments.diagonal(dim1=1, dim2=2).sum(1)
+    off_the_ray = (total - torch.linalg.eigvalsh(moments)[:, -1]).clamp_min(0)
+    return off_the_ray / (total - pixels.mean(2).square().sum(1)).clamp_min(1e-6)
 
 
 def known_classes(counts: Tensor) -> Tensor:  # (C, C) pixels by name and label -> (C,) of bool

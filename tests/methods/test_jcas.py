@@ -293,6 +293,7 @@ def test_labels_stand_where_a_witness_of_all_classes_names_them():
 def test_the_witness_learns_colours_and_cannot_learn_places():
     """A third of the pixels of colour 1 is labelled 0, all of them on the left: the witness still calls them 1."""
     data = drawn_batch()
+    data.image[:, 1:, 20:44, 20:44] = 0.2  # a red square
     labels = (data.image[:, 0] > data.image[:, 0].mean()).long()
     noisy = labels.clone()
     noisy[:, :, :28] = 0

@@ -2,7 +2,7 @@
 
 import torch
 
-from jcas.methods.witness import ColourWitness, distinct_classes, known_classes, thinned
+from jcas.methods.witness import ColourWitness, colourfulness, distinct_classes, known_classes, thinned
 
 
 def test_it_learns_colours_and_then_knows_them():
@@ -86,6 +86,27 @@ def test_colours_weigh_whatever_the_shares():
     expected = torch.stack([probs[:, 0], probs[:, 1] * weight, probs[:, 2] * weight], 1)
     assert torch.allclose(witness.weighed(image, probs).double(), expected / expected.sum(1, keepdim=True), atol=1e-4)
     assert torch.isclose(share, (noisy == 0).double().mean())
+
+
+def test_of_grey_images_it_knows_no_class():
+    """One grey may be heart here and tissue there; the same image in colour is judged."""
+    image, _, noisy = a_drawn_class()
+    tinted = image.mean(1, keepdim=True) * torch.tensor([1.0, 0.7, 0.5]).view(1, 3, 1, 1)
+    for grey in (tinted, image.mean(1, keepdim=True)):
+        witness = taught(grey, noisy, 3)
+        assert not witness.known.any() and not witness.distinct.any()
+    assert taught(image, noisy, 3).distinct.any()
+
+
+def test_colourfulness_is_what_lies_off_the_ray_of_the_brightness():
+    torch.manual_seed(0)
+    pixels = torch.rand(3, 3, 6, 7, dtype=torch.float64)
+    found = colourfulness(pixels)
+    for image, share in zip(pixels.flatten(2), found, strict=True):
+        values = torch.linalg.svdvals(image)  # singular values of the pixels, not centred
+        spread = image.var(1, correction=0).sum() * image.shape[1]
+        assert torch.isclose((values[1:] ** 2).sum() / spread, share)
+    assert colourfulness(torch.rand(2, 1, 5, 5)).tolist() == [0.0, 0.0]
 
 
 def test_classes_are_distinct_from_a_quarter_on():

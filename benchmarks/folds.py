@@ -1,0 +1,113 @@
+"""What single readers of unseen patients say about methods: how settings for labels without a habit are chosen.
+
+    python benchmarks/folds.py ../shared/data --work runs/folds --jobs 2 --docs      # 50 minutes on two cores of 2026
+
+Lung nodules of the training and validation patients alone (those of the test are not touched): the patients in four
+parts, each in turn kept from a training on the others, one random reader's outlines everywhere. Readers err one by
+one, so the outlines of a reader whom no training has seen are wrong in no method's favour: the Jaccard index with them
+is lower than that with the truth, and ranks methods as it would. Resumable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from command import jcas
+from documents import ROOT, commit, write_section
+from prepare import Rows, lidc_reader, read_split
+
+from jcas.benchmark.summary import table_order
+
+METHODS = ("baseline", "jcas_paper", "jcas", "jcas_no_affinity", "jcas_no_class_correction", "jcas_no_screening")
+FOLDS = 4
+VALIDATION_SHARE = 8  # of the patients that are not held out, as in a dataset without validation images
+
+
+def folds_of(rows: Rows, count: int, *, seed: int = 0) -> list[Rows]:
+    """The rows of all patients but those of the test, for each fold: its own as ``test``, the others to train on."""
+    patients = sorted({row["patient"] for row in rows if row["split"] != "test"})
+    random.Random(seed).shuffle(patients)
+    found = []
+    for fold in range(count):
+        held = patients[fold::count]
+        others = [patient for patient in patients if patient not in held]
+        split = dict.fromkeys(others, "train") | dict.fromkeys(others[::VALIDATION_SHARE], "val")
+        split |= dict.fromkeys(held, "test")
+        found.append([{**row, "split": split[row["patient"]]} for row in rows if row["patient"] in split])
+    return found
+
+
+def write_fold(source: Path, out: Path, rows: Rows) -> None:
+    """A dataset whose only labels are those of one reader for each crop, the held-out ones included."""
+    lidc_reader(source, out, seed=0, listed=rows)
+    for mask in (out / "clean").iterdir():
+        mask.unlink()
+    (out / "clean").rmdir()
+
+
+def scores(work: Path) -> dict[str, dict[int, dict[str, Any]]]:
+    """The results of finished cells, by method and fold."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for fold in range(FOLDS):
+        for path in sorted((work / f"fold{fold}" / "cells").glob("*/results.json")):
+            results = json.loads(path.read_text(encoding="utf-8"))
+            name = json.loads((path.parents[2] / "grid.json").read_text(encoding="utf-8"))
+            method = next(cell["method"] for cell in name["cells"] if cell["name"] == path.parent.name)
+            found.setdefault(method, {})[fold] = results
+    return found
+
+
+def table(found: dict[str, dict[int, dict[str, Any]]]) -> str:
+    """One line for each method: its score on every fold, and the difference to JCAS by folds."""
+    lines = [
+        "| method | " + " | ".join(f"fold {fold + 1}" for fold in range(FOLDS)) + " | mean | to `jcas` | commit |",
+        "|---|" + "--:|" * (FOLDS + 2) + "---|",
+    ]
+    own = {fold: results["jac"]["mean"] for fold, results in found.get("jcas", {}).items()}
+    for method in sorted(found, key=table_order):
+        jac = {fold: results["jac"]["mean"] for fold, results in found[method].items()}
+        every = " | ".join(f"{jac[fold]:.1f}" if fold in jac else "–" for fold in range(FOLDS))
+        change = [jac[fold] - own[fold] for fold in sorted(jac.keys() & own.keys())]
+        shown = f"{mean(change):+.1f} ± {stdev(change) / len(change) ** 0.5:.1f}" if len(change) > 1 else "–"
+        commits = ", ".join(sorted({results["commit"] or "–" for results in found[method].values()}))
+        beside = "–" if method == "jcas" else shown
+        lines.append(f"| `{method}` | {every} | {mean(jac.values()):.1f} | {beside} | {commits} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shared", type=Path, help="folder with lidc4/")
+    parser.add_argument("--work", type=Path, default=Path("runs/folds"))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md and docs/results/")
+    options = parser.parse_args()
+    source, work = options.shared / "lidc4", options.work.resolve()
+    for fold, rows in enumerate(folds_of(read_split(source), FOLDS)):
+        data = work / "data" / f"fold{fold}"
+        if not data.is_dir():
+            building = data.with_name(f".{data.name}")
+            write_fold(source, building, rows)
+            building.rename(data)
+        jcas(
+            *("benchmark", str(data), "--noise", "none", "--methods", ",".join(options.methods), "--seeds", "1"),
+            *("--config", str(ROOT / "configs" / "lidc_small.yaml"), "--jobs", str(options.jobs)),
+            *("--out", str(work / f"fold{fold}")),
+        )
+    found = scores(work)
+    print(table(found))
+    if options.docs:
+        write_section("docs/METHOD.md", "folds", table(found))
+        kept = {method: {str(fold + 1): results for fold, results in folds.items()} for method, folds in found.items()}
+        path = ROOT / "docs" / "results" / "folds.json"
+        path.write_text(json.dumps({"commit": commit(), "methods": kept}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
