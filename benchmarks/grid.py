@@ -29,6 +29,7 @@ from command import jcas
 from documents import ROOT, read_section, write_section
 from earlier import with_earlier, with_earlier_lines
 from matrices import HEADER, compared, line
+from phantoms import KINDS
 from PIL import Image
 from prepare import prepare
 
@@ -121,6 +122,10 @@ LOOKS = {  # half of two classes flipped would leave nothing to learn
         ("ellipse", *FLIPS, "pair_flip:rate=0.4", WIDER, NARROWER, "polygon"),
     ),
     "lidc4": Look("nodules, majority of readers", "lidc_small", 14, ("ellipse", "symmetric:rate=0.3", WIDER, NARROWER)),
+    **{
+        kind: Look(f"phantom: {kind}", "wbc_small", 20, ("ellipse", "symmetric:rate=0.3", WIDER, NARROWER, "markov"))
+        for kind in KINDS
+    },
 }
 
 

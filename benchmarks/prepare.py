@@ -5,7 +5,8 @@
 Writes ``lidc_reader`` (LIDC-IDRI: the mask is one randomly chosen reader's, the truth is the majority of the others),
 ``wbc1``, ``wbc2`` (white blood cells of two laboratories, each with a validation split out of its training images),
 ``lv`` and ``heart`` (ACDC: the left ventricle alone, and all classes as one; half of the training slices), ``cell``
-(blood cells of laboratory 2: cytoplasm and nucleus as one) and ``synth`` (synthetic instruments).
+(blood cells of laboratory 2: cytoplasm and nucleus as one), ``synth`` (synthetic instruments) and the pictures of
+`phantoms`.
 Finished folders are kept.
 """
 
@@ -15,9 +16,11 @@ import argparse
 import csv
 import random
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from phantoms import KINDS, write_phantoms
 from PIL import Image
 
 from jcas.data.synthetic import write_dataset
@@ -112,6 +115,7 @@ def prepare(shared: Path, out: Path, *, seed: int = 0) -> None:
         "heart": lambda path: one_structure(shared / "acdc", path, name="heart", classes=HEART, every=2),
         "cell": lambda path: one_structure(out / "wbc2", path, name="cell", classes=WHITE_CELL),
         "synth": lambda path: write_dataset(path, count=200, size=(96, 128), seed=3),
+        **{kind: partial(write_phantoms, kind=kind) for kind in KINDS},
     }
     for name, make in makers.items():
         if (out / name).is_dir():
