@@ -109,7 +109,7 @@ def run_command(*arguments: str) -> tuple[int, str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["jcas", *arguments])
         patch.setattr(sys, "stderr", written)
-        patch.setattr("jcas.cli.console", Console(file=written, width=200))
+        patch.setattr("jcas.cli.repair.console", Console(file=written, width=200))
         with pytest.raises(SystemExit) as ended:
             main()
     return int(ended.value.code or 0), written.getvalue()

@@ -163,7 +163,7 @@ def test_every_answer_carries_the_security_headers(server: Server):
     [
         "/static/../audit.json",
         "/static/..%2fserver.py",
-        "/static/%2e%2e%2f%2e%2e%2fcli.py",
+        "/static/%2e%2e%2f%2e%2e%2fengine.py",
         "/static/server.py",
         "/static//etc/passwd",
         "/static/%2fetc%2fpasswd",
