@@ -122,10 +122,7 @@ LOOKS = {  # half of two classes flipped would leave nothing to learn
         ("ellipse", *FLIPS, "pair_flip:rate=0.4", WIDER, NARROWER, "polygon"),
     ),
     "lidc4": Look("nodules, majority of readers", "lidc_small", 14, ("ellipse", "symmetric:rate=0.3", WIDER, NARROWER)),
-    **{
-        kind: Look(f"phantom: {kind}", "wbc_small", 20, ("ellipse", "symmetric:rate=0.3", WIDER, NARROWER, "markov"))
-        for kind in KINDS
-    },
+    **{kind: Look(f"phantom: {kind}", "wbc_small", 20, ("ellipse", "symmetric:rate=0.3", WIDER)) for kind in KINDS},
 }
 
 
