@@ -62,13 +62,13 @@ class JCAS(Method):
     flipped background may be found by them.
 
     No matrix explains a habit of those who draw, and a network learns it like any shape. To labels that were `drawn`
-    the image may object (``appearance``). A `ColourWitness` (``witness``) learns to name classes by colour alone, first
-    from the labels, then from the predictions; if it knows all classes (`known_classes`), labels stand where it names
-    them. If not, a label is set aside where image, model and label together (`repaired`) name another class
-    (`unchallenged`), and outlines that are too wide all over the dataset are moved (``outline_bias``, `OutlineBias`).
-    If looks do not tell touching classes apart, either, labels whose colour is the background's are set aside
-    (`ColourWitness.unlike_background`). Who objects has a say in the prediction, too; appearance also if labels were
-    flipped, wherever looks tell touching classes apart.
+    the image may object (``appearance``). Of images in colour a `ColourWitness` (``witness``) learns to name classes by
+    colour alone, first from the labels, then from the predictions; if it knows all classes (`known_classes`), labels
+    stand where it names them. If not, a label is set aside where image, model and label together (`repaired`) name
+    another class (`unchallenged`), and outlines that are too wide all over the dataset are moved (``outline_bias``,
+    `OutlineBias`). If looks do not tell touching classes apart, either, labels whose colour is the background's are set
+    aside (`ColourWitness.unlike_background`). Who objects has a say in the prediction, too; appearance also if labels
+    were flipped, wherever looks tell touching classes apart.
     Labels are never replaced: the model cannot talk itself into anything. T_C is counted over all pixels. It corrects
     drawn labels, and pairs take part, only while no habit is seen, as with labels of several readers: no witness is
     heard, and outlines seem right (`OutlineBias.right`); these pairs begin no later than in epoch ``latest_pairs``,
