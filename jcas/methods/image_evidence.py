@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from jcas.core import refined_by_appearance, repaired, unchallenged
+from jcas.methods.base import summed_over_processes
 from jcas.methods.outline_bias import OutlineBias
 from jcas.methods.witness import ColourWitness
+from jcas.schema import IGNORE
 
 
 class ImageEvidence(nn.Module):
@@ -32,15 +34,19 @@ class ImageEvidence(nn.Module):
         self.moves_outlines = moves_outlines
         self.witness = None if channels is None else ColourWitness(channels, num_classes)
         self.outlines = OutlineBias(num_classes)
+        self.judged: Tensor  # pixels by label, and how many of them were set aside; counted anew in every epoch
+        self.register_buffer("judged", torch.zeros(num_classes, 2, dtype=torch.float64), persistent=False)
 
     def start_epoch(self) -> None:
         """Start its counts."""
+        self.judged.zero_()
         if self.witness is not None:
             self.witness.start_epoch()
         self.outlines.forget()
 
     def end_epoch(self) -> None:
         """Learn from its counts."""
+        self.judged.copy_(summed_over_processes(self.judged))
         if self.witness is not None:
             self.witness.end_epoch()
 
@@ -82,6 +88,13 @@ class ImageEvidence(nn.Module):
         """The drawn labels that nobody objects to; the others become 255 = ignore."""
         if not self.screening:
             return labels
+        kept = self._unopposed(image, labels, probs)
+        if self.training:
+            for column, maps in enumerate((labels, labels[kept == IGNORE])):
+                self.judged[:, column] += torch.bincount(maps[maps != IGNORE], minlength=len(self.judged))
+        return kept
+
+    def _unopposed(self, image: Tensor, labels: Tensor, probs: Tensor) -> Tensor:  # (B, H, W)
         if self.witness is not None and self.speaker == "witness":
             return self.witness.confirmed(image, labels)
         if self.witness is not None and self.speaker == "background":
@@ -102,7 +115,7 @@ class ImageEvidence(nn.Module):
         return refined_by_appearance(image, probs) if bool(self.outlines.telling) else probs
 
     def findings(self, *, drawn: bool) -> dict[str, str]:
-        """What refines predictions and by what outlines are moved, in a few words."""
+        """What refines predictions, by what outlines are moved, and which share of each class's labels is set aside."""
         by_looks = "refined by appearance" if bool(self.outlines.telling) else "not refined"
         words = {"witness": "refined by colour", "background": "refined by colour against background"}
         said = words.get(self.speaker, by_looks) if drawn else by_looks
@@ -110,4 +123,7 @@ class ImageEvidence(nn.Module):
         moved = self.moves_outlines and bool(self.outlines.offset.any())
         if moved and not (drawn and self.speaker == "witness"):
             found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
+        if drawn and bool(self.judged[:, 1].any()):
+            shares = self.judged[:, 1] / self.judged[:, 0].clamp_min(1)
+            found["labels set aside"] = " ".join(f"{share:.0%}" for share in shares.tolist())
         return found

@@ -290,6 +290,20 @@ def test_labels_stand_where_a_witness_of_all_classes_names_them():
     assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
+def test_how_many_labels_of_each_class_are_set_aside_is_told():
+    data, method = drawn_batch(), after_warm_up(drawn_batch())
+    assert "labels set aside" not in method.findings()
+    method.evidence.witness.known.fill_(True)
+    with torch.no_grad():
+        said = method.evidence.witness(data.image).argmax(1)
+        method(data)
+        method.eval().validation_loss(data, probabilities_of(data.noisy))  # images that nobody trains on do not count
+    shares = [float((said[data.noisy == c] != c).float().mean()) for c in (0, 1)]
+    assert 0 < max(shares) and method.findings()["labels set aside"] == f"{shares[0]:.0%} {shares[1]:.0%} 0%"
+    method.start_epoch(2)
+    assert "labels set aside" not in method.findings()
+
+
 def test_the_witness_learns_colours_and_cannot_learn_places():
     """A third of the pixels of colour 1 is labelled 0, all of them on the left: the witness still calls them 1."""
     data = drawn_batch()
