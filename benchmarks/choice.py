@@ -3,8 +3,8 @@
     python benchmarks/choice.py --work runs/grid --docs      # seconds for each finished cell of benchmarks/grid.py
 
 For every finished cell with flipped labels: the Jaccard index against the *true* classes of all validation images,
-pooled and estimated from their noisy labels (`clean_counts`), and the corrected cross-entropy of these labels. T_C is
-the matrix by which they were flipped, the same for all: a counted one that is off by two hundredths moves such an
+pooled and estimated from their noisy labels (`estimated_jaccard`), and the corrected cross-entropy of these labels. T_C
+is the matrix by which they were flipped, the same for all: a counted one that is off by two hundredths moves such an
 estimate by several points. No true label and no test image is looked at.
 """
 
@@ -19,7 +19,7 @@ import torch
 from grid import CONFIGS, LOOKS, NOISES, finished, write_lines
 
 from jcas.benchmark.summary import table_order
-from jcas.core import clean_counts, confusion_counts, corrected_cross_entropy
+from jcas.core import confusion_counts, corrected_cross_entropy, estimated_jaccard
 from jcas.data import open_dataset
 from jcas.inference import probabilities
 from jcas.run import read_run, torch_threads
@@ -29,13 +29,6 @@ HEADER = [
     "|---|---|---|--:|--:|--:|---|",
 ]
 FLIPPED = ("symmetric", "asymmetric", "pair_flip")
-
-
-def estimated_jaccard(counts: torch.Tensor, transition: torch.Tensor) -> float:
-    """Percent, mean over the classes but background, of counts by believed class and noisy label."""
-    true = clean_counts(counts, transition)
-    both = true.diagonal()
-    return 100 * float((both / (true.sum(0) + true.sum(1) - both))[1:].mean())
 
 
 @torch.inference_mode()
@@ -51,7 +44,7 @@ def on_noisy_validation(folder: Path) -> tuple[float, float]:
         probs, noisy = probabilities(run.method, sample.image, run.config)[None], sample.noisy[None]
         counts += confusion_counts(probs.argmax(1), noisy, len(counts))[0]
         losses.append(float(corrected_cross_entropy(probs, noisy, transition)))
-    return estimated_jaccard(counts, transition), mean(losses)
+    return 100 * float(estimated_jaccard(counts, transition)[1:].mean()), mean(losses)
 
 
 def all_finished(works: list[Path], part: str, noise: str) -> dict[str, dict[int, Path]]:

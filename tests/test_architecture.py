@@ -201,6 +201,7 @@ def test_core_exports_exactly_the_promised_names():
         "corrected_cross_entropy",
         "counted_transition",
         "drawn",
+        "estimated_jaccard",
         "local_appearance",
         "refined_by_appearance",
         "repaired",

@@ -16,7 +16,7 @@ What `appearance`, `neighbours` and `outlines` add to it looks at pixels nearby 
 
 from jcas.core.affinity import Affinity
 from jcas.core.appearance import drawn, local_appearance, refined_by_appearance, repaired, roughness, unchallenged
-from jcas.core.counting import clean_counts, confusion_counts, counted_transition, pair_counts
+from jcas.core.counting import clean_counts, confusion_counts, counted_transition, estimated_jaccard, pair_counts
 from jcas.core.losses import corrected_affinity_loss, corrected_cross_entropy
 from jcas.core.neighbours import neighbour_evidence
 from jcas.core.reasoning import refine
@@ -46,6 +46,7 @@ __all__ = [
     "corrected_cross_entropy",
     "counted_transition",
     "drawn",
+    "estimated_jaccard",
     "from_counts",
     "local_appearance",
     "neighbour_evidence",

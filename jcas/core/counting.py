@@ -126,6 +126,26 @@ def clean_counts(
     return torch.linalg.solve(matrix, counts.detach().double(), left=False)
 
 
+def estimated_jaccard(
+    counts: Tensor,  # (C, C) by believed class (row) and noisy label (column)
+    transition: Tensor,  # (C, C) T[m, n] = p(noisy = n | clean = m)
+) -> Tensor:  # (C,) float64, from 0 to 1
+    r"""The overlap of predictions with the *true* classes, estimated from noisy labels alone.
+
+    .. math:: J_c = \frac{M_{cc}}{\sum_m (M_{cm} + M_{mc}) - M_{cc}}, \qquad M = N\, T^{-1}
+
+    (`clean_counts`), pooled over whatever was counted; 0 for a class that is not there. A T that is a little wrong
+    moves these figures by several hundredths, but those of two predictions of the same images alike: compare under one.
+
+    >>> T = torch.tensor([[0.6, 0.4], [0.4, 0.6]])
+    >>> estimated_jaccard(torch.tensor([[90.0, 5.0], [10.0, 15.0]]) @ T, T).numpy().round(3).tolist()
+    [0.857, 0.5]
+    """
+    true = clean_counts(counts, transition)
+    both = true.diagonal()
+    return (both / (true.sum(0) + true.sum(1) - both).clamp_min(1)).clamp(0, 1)
+
+
 def pair_counts(confusion: Tensor) -> Tensor:  # (B, C, C) -> (2, 2) float64
     r"""Ordered pixel pairs of all images by believed relation (row) and observed one (column), 0 = different.
 

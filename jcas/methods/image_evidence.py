@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from jcas.core import refined_by_appearance, repaired, unchallenged
-from jcas.methods.base import summed_over_processes
+from jcas.core import confusion_counts, estimated_jaccard, refined_by_appearance, repaired, unchallenged
+from jcas.methods.base import mean_over_processes, summed_over_processes
 from jcas.methods.outline_bias import OutlineBias
 from jcas.methods.witness import ColourWitness
 from jcas.schema import IGNORE
@@ -36,10 +36,16 @@ class ImageEvidence(nn.Module):
         self.outlines = OutlineBias(num_classes)
         self.judged: Tensor  # pixels by label, and how many of them were set aside; counted anew in every epoch
         self.register_buffer("judged", torch.zeros(num_classes, 2, dtype=torch.float64), persistent=False)
+        self.pays: Tensor  # whether flipped labels of validation images speak for refining by appearance
+        self.register_buffer("pays", torch.tensor(False))
+        self.compared: Tensor  # predictions as they are, refined; each by believed class and label
+        shape = (2, num_classes, num_classes)
+        self.register_buffer("compared", torch.zeros(shape, dtype=torch.float64), persistent=False)
 
     def start_epoch(self) -> None:
         """Start its counts."""
         self.judged.zero_()
+        self.compared.zero_()
         if self.witness is not None:
             self.witness.start_epoch()
         self.outlines.forget()
@@ -101,10 +107,28 @@ class ImageEvidence(nn.Module):
             return self.witness.unlike_background(image, labels)
         return unchallenged(labels, repaired(image, labels, self.unbiased(probs)))
 
+    @torch.no_grad()
+    def compare(self, image: Tensor, probs: Tensor, labels: Tensor, weight: Tensor | None) -> None:
+        """Count predictions of validation images, as they are and refined by appearance, against flipped labels."""
+        if self.refinement:
+            for counts, found in zip(self.compared, (probs, refined_by_appearance(image, probs)), strict=True):
+                counts += confusion_counts(found.max(1).indices, labels, len(counts), weight=weight).sum(0)
+
+    def weigh(self, transition: Tensor) -> None:
+        """See whether refinement pays by what was compared: flipped labels judge fairly (`estimated_jaccard`)."""
+        counts = mean_over_processes(self.compared)
+        if not bool(counts.any()):
+            return
+        try:
+            plain, refined = (estimated_jaccard(found, transition)[1:].mean() for found in counts)
+        except ValueError:  # labels of such a noise tell no classes apart and judge nobody
+            return
+        self.pays.fill_(bool(refined > plain))
+
     def refined(self, image: Tensor, probs: Tensor, *, drawn: bool) -> Tensor:  # (B, C, H, W)
         """Predictions with the image's word at half its strength, because they have seen it already.
 
-        Of labels that were not ``drawn`` a witness has learned nothing, and looks speak wherever they tell.
+        Of labels that were not ``drawn`` a witness has learned nothing; looks speak if validation labels gain by it.
         """
         if not self.refinement:
             return probs
@@ -112,11 +136,14 @@ class ImageEvidence(nn.Module):
             return (probs.clamp_min(1e-9).log() + self.witness(image).log_softmax(1) / 2).softmax(1)
         if self.witness is not None and drawn and self.speaker == "background":
             return self.witness.weighed(image, probs)
-        return refined_by_appearance(image, probs) if bool(self.outlines.telling) else probs
+        return refined_by_appearance(image, probs) if self._looks_refine(drawn=drawn) else probs
+
+    def _looks_refine(self, *, drawn: bool) -> bool:
+        return bool(self.outlines.telling if drawn else self.pays)
 
     def findings(self, *, drawn: bool) -> dict[str, str]:
         """What refines predictions, by what outlines are moved, and which share of each class's labels is set aside."""
-        by_looks = "refined by appearance" if bool(self.outlines.telling) else "not refined"
+        by_looks = "refined by appearance" if self._looks_refine(drawn=drawn) else "not refined"
         words = {"witness": "refined by colour", "background": "refined by colour against background"}
         said = words.get(self.speaker, by_looks) if drawn else by_looks
         found = {"predictions": said if self.refinement else "not refined"}

@@ -68,7 +68,7 @@ class JCAS(Method):
     another class (`unchallenged`), and outlines that are too wide all over the dataset are moved (``outline_bias``,
     `OutlineBias`). If looks do not tell touching classes apart, either, labels whose colour is the background's are set
     aside (`ColourWitness.unlike_background`). Who objects has a say in the prediction, too; appearance also if labels
-    were flipped, wherever looks tell touching classes apart.
+    were flipped and those of validation images show a gain (`estimated_jaccard`).
     Labels are never replaced: the model cannot talk itself into anything. T_C is counted over all pixels. It corrects
     drawn labels, and pairs take part, only while no habit is seen, as with labels of several readers: no witness is
     heard, and outlines seem right (`OutlineBias.right`); these pairs begin no later than in epoch ``latest_pairs``,
@@ -512,9 +512,10 @@ class JCAS(Method):
             self.counts.add_validation(probs, labels, batch.weight)
         if self._counts_outlines:
             assert self.evidence is not None
-            if not self.counts.of_drawn_labels:  # flipped ones show no outlines
-                labels = torch.where(labels == IGNORE, IGNORE, probs.max(1).indices)
             self.evidence.outlines.remember(batch.image, probs, labels)
+        if self._weighs_refinement:
+            assert self.evidence is not None
+            self.evidence.compare(batch.image, probs, labels, batch.weight)
         if self.image_objects:
             batch = self._screened(batch, probs)
             probs = self._with_the_image(batch.image, probs)
@@ -523,12 +524,16 @@ class JCAS(Method):
         return corrected_cross_entropy(probs, batch.noisy, noise, weight=batch.weight)
 
     def end_validation(self) -> None:
-        """See what the validation images say about the noise of drawn labels, about outlines, and about looks."""
+        """See what validation images say: drawn labels of noise, outlines and looks, flipped ones of refinement."""
         if self._counts_validation:
             self.counts.believe_validation()
         if self._counts_outlines:
             assert self.evidence is not None
-            self.evidence.outlines.measure(move=self.counts.of_drawn_labels)
+            self.evidence.outlines.measure()
+        if self._weighs_refinement:
+            assert self.evidence is not None
+            learned = self.recipe.learned_matrices
+            self.evidence.weigh(self.class_matrix() if learned else self.counts.class_transition)
 
     @property
     def _asks_validation(self) -> bool:
@@ -541,10 +546,15 @@ class JCAS(Method):
 
     @property
     def _counts_outlines(self) -> bool:
-        """Once predictions are counted; of drawn labels only where they are still asked about."""
+        """Of drawn labels, once predictions are counted, where outlines are still asked about."""
         if self.evidence is None or not self._asks_validation:
             return False
-        return self.evidence.asks_outlines or not self.counts.of_drawn_labels
+        return self.evidence.asks_outlines and self.counts.of_drawn_labels
+
+    @property
+    def _weighs_refinement(self) -> bool:
+        """Whether flipped labels are asked if predictions gain by refinement."""
+        return self._asks_validation and self.counts.of_flipped_labels
 
     def segment(self, images: Tensor) -> Tensor:
         """Softmax of the refined logits; without DAR where the warm-up has not trained it."""

@@ -73,22 +73,19 @@ class OutlineBias(nn.Module):
             self._seen, self._stride = self._seen[::2], 2 * self._stride
 
     @torch.no_grad()
-    def measure(self, *, move: bool = True) -> None:
-        """See whether looks tell classes apart and, if so, ``move`` the offsets halfway to those of the images kept.
+    def measure(self) -> None:
+        """See whether looks tell classes apart and, if so, move the offsets halfway to those of the images kept.
 
         Halfway, because whether a shift is large enough to be believed may change from epoch to epoch; what is left of
         one that is not seen again is dropped in the end. Where looks do not tell, offsets and quiet looks are dropped
         at once, and for good when looks have `failed`. Images that show hardly any outline change nothing. What was
         kept is forgotten.
         """
-        counts, found = self._counted(_ROUNDS if move else 1)
+        counts, found = self._counted()
         self.forget()
         if not touching(counts):
             return
         told = told_apart(counts)
-        if not move:
-            self.telling.fill_(told)
-            return
         self.failures += not told
         self.telling.fill_(told and not self.failed)
         if not bool(self.telling):  # what looks like the one class may be another that looks the same
@@ -114,13 +111,13 @@ class OutlineBias(nn.Module):
         """
         return int(self.quiet) >= _LOOKS and not bool(self.offset.any())
 
-    def _counted(self, rounds: int) -> tuple[OutlineCounts, Tensor]:
+    def _counted(self) -> tuple[OutlineCounts, Tensor]:
         """Counts of the images kept, and the offsets that follow from them.
 
         In a few rounds: the surest pixels of a class that is drawn too wide are purer once it is narrower.
         """
         offset = torch.zeros_like(self.offset)
-        for _ in range(rounds):
+        for _ in range(_ROUNDS):
             counts = OutlineCounts.none(len(offset), offset.device)
             if self._seen:
                 shifted = [_shifted(probs, offset) for _, probs, _ in self._seen]

@@ -3,30 +3,11 @@
 import sys
 from pathlib import Path
 
-import pytest
-import torch
-
 from jcas.benchmark import plan, run_grid
-from jcas.core import confusion_counts, symmetric
 from jcas.data.synthetic import write_dataset
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from choice import estimated_jaccard, lines_of
-
-
-def test_the_score_against_the_truth_is_known_without_it():
-    torch.manual_seed(0)
-    truth = torch.zeros(1, 400, 400, dtype=torch.long)
-    truth[:, 100:200, 100:300], truth[:, 250:300] = 1, 2
-    believed = truth.roll(20, dims=2)  # outlines that are 20 pixels off
-    transition = symmetric(3, 0.5)
-    noisy = torch.multinomial(transition[truth.flatten()], 1).view_as(truth)
-    both = [((believed == c) & (truth == c)).sum() / ((believed == c) | (truth == c)).sum() for c in (1, 2)]
-    counts = confusion_counts(believed, noisy, 3)[0]
-    assert estimated_jaccard(counts, transition) == pytest.approx(
-        100 * float(sum(both)) / 2, abs=3
-    )  # flips of 28,000 pixels
-    assert estimated_jaccard(counts, torch.eye(3)) < 50  # against the noisy labels as they are
+from choice import lines_of
 
 
 def test_cells_of_several_work_folders_stand_in_one_table(tmp_path):

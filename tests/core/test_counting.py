@@ -8,6 +8,7 @@ from jcas.core import (
     clean_counts,
     confusion_counts,
     counted_transition,
+    estimated_jaccard,
     from_counts,
     pair_counts,
     symmetric,
@@ -129,3 +130,22 @@ def test_labels_that_say_nothing_are_refused():
 def test_counts_of_several_images_must_be_summed():
     with pytest.raises(ValueError, match=r"counts must have shape \(3, 3\), summed over images; got \(3, 3, 3\)"):
         clean_counts(torch.ones(3, 3, 3), torch.eye(3))
+
+
+def test_the_score_against_the_truth_is_known_without_it():
+    torch.manual_seed(0)
+    truth = torch.zeros(1, 400, 400, dtype=torch.long)
+    truth[:, 100:200, 100:300], truth[:, 250:300] = 1, 2
+    believed = truth.roll(20, dims=2)  # outlines that are 20 pixels off
+    transition = symmetric(3, 0.5)
+    noisy = torch.multinomial(transition[truth.flatten()], 1).view_as(truth)
+    both = [float(((believed == c) & (truth == c)).sum() / ((believed == c) | (truth == c)).sum()) for c in (1, 2)]
+    counts = confusion_counts(believed, noisy, 3)[0]
+    assert estimated_jaccard(counts, transition)[1:].tolist() == pytest.approx(both, abs=0.03)  # flips of 28,000 pixels
+    assert estimated_jaccard(counts, torch.eye(3))[1:].mean() < 0.5  # against the noisy labels as they are
+
+
+def test_overlap_of_a_class_that_is_not_there_is_none():
+    transition = symmetric(3, 0.5)
+    counts = torch.tensor([[90.0, 5, 0], [5, 40, 0], [0, 0, 0]]).double() @ transition
+    assert estimated_jaccard(counts, transition).tolist() == pytest.approx([0.9, 0.8, 0.0], abs=1e-6)

@@ -11,6 +11,7 @@ from jcas.core import (
     neighbour_evidence,
     refined_by_appearance,
     repaired,
+    symmetric,
     unchallenged,
 )
 from jcas.core.counting import CORE, confusion_counts, pair_counts
@@ -393,21 +394,37 @@ def test_what_the_image_says_at_the_end():
     assert torch.allclose(method.finish(data.image, probs), heard / heard.sum(1, keepdim=True), atol=1e-5)
 
 
-def test_flipped_labels_are_refined_where_looks_tell_and_move_no_outline():
-    data, method = batch(), after_warm_up(batch()).eval()
+def test_flipped_labels_of_validation_images_decide_whether_looks_refine():
+    """Looks that narrow a square predicted too wide are worth it; those of an image that shows nothing are not."""
+    method = after_warm_up(batch()).eval()
     method.evidence.witness.known.fill_(True)  # it has learned flipped labels and is not asked
-    image, truth = drawn_batch().image, torch.zeros(2, 64, 64)
-    truth[:, 20:44, 20:44] = 1
-    probs = probabilities_of(truth)
-    assert torch.equal(method.finish(image, probs), probs)
-    for batches, telling in ((1, False), (2, True)):  # two squares alone are too little of an outline
-        for _ in range(batches):
-            method.validation_loss(replace(data, image=image), probs)
+    method.counts.class_transition.copy_(symmetric(3, 0.4))
+    truth, wide = (torch.zeros(2, 64, 64, dtype=torch.long) for _ in range(2))
+    truth[:, 20:44, 20:44], wide[:, 16:48, 16:48] = 1, 1
+    noisy = torch.multinomial(symmetric(3, 0.4)[truth.flatten()].float(), 1, generator=torch.Generator().manual_seed(3))
+    data = replace(drawn_batch(), noisy=noisy.view_as(truth))
+    nothing = replace(data, image=torch.rand(data.image.shape, generator=torch.Generator().manual_seed(4)))
+    assert torch.equal(method.finish(data.image, probabilities_of(wide)), probabilities_of(wide))  # nobody has judged
+    for shown, believed, pays in ((data, wide, True), (nothing, truth, False), (data, wide, True)):
+        probs = probabilities_of(believed)
+        method.start_epoch(1)
+        method.validation_loss(shown, probs)
         method.end_validation()
-        assert method.evidence.outlines.telling == telling and not method.evidence.outlines.offset.any()
-    assert torch.equal(method.finish(image, probs), refined_by_appearance(image, probs))
+        assert bool(method.evidence.pays) is pays and not method.evidence.outlines.offset.any()
+        expected = refined_by_appearance(shown.image, probs) if pays else probs
+        assert torch.equal(method.finish(shown.image, probs), expected)
+        assert method.findings()["predictions"] == ("refined by appearance" if pays else "not refined")
+    method.counts.class_transition.fill_(1 / 3)  # labels that tell nothing
+    method.start_epoch(1)
+    method.validation_loss(nothing, probabilities_of(truth))
+    method.end_validation()
+    assert method.evidence.pays, "they judge nobody, and what was known stands"
     method.start_epoch(0)
-    assert torch.equal(method.finish(image, probs), probs)  # in the warm-up
+    assert torch.equal(method.finish(data.image, probs), probs)  # in the warm-up
+    unrefined = after_warm_up(batch(), refinement=False).eval()
+    unrefined.validation_loss(data, probabilities_of(wide))
+    unrefined.end_validation()
+    assert not unrefined.evidence.pays
 
 
 def test_neighbours_speak_where_labels_were_flipped_and_a_matrix_corrects_them():

@@ -143,20 +143,6 @@ def test_looks_that_failed_twice_are_not_believed_again():
         assert bool(bias.offset.any()) == bool(bias.telling)
         told.append((bool(bias.telling), bias.failed))
     assert told == [(True, False), (False, False), (True, False), (False, True), (False, True)]
-    flipped = OutlineBias(2)
-    for shown in (noise, noise, image):
-        flipped.remember(shown, learned(distance), (distance < 0).long())
-        flipped.measure(move=False)
-    assert flipped.telling  # a young model of flipped labels may come to see
-
-
-def test_flipped_labels_say_only_whether_looks_tell():
-    image, _, distance = discs(3.0)
-    bias = OutlineBias(2)
-    assert not bias.telling
-    bias.remember(image, learned(distance), (distance < 0).long())
-    bias.measure(move=False)
-    assert bias.telling and not bias.offset.any()
 
 
 def test_nothing_is_moved_where_two_classes_that_touch_look_alike():
