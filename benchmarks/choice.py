@@ -44,7 +44,7 @@ def on_noisy_validation(folder: Path) -> tuple[float, float]:
         probs, noisy = probabilities(run.method, sample.image, run.config)[None], sample.noisy[None]
         counts += confusion_counts(probs.argmax(1), noisy, len(counts))[0]
         losses.append(float(corrected_cross_entropy(probs, noisy, transition)))
-    return 100 * float(estimated_jaccard(counts, transition)[1:].mean()), mean(losses)
+    return 100 * float(estimated_jaccard(counts, transition)), mean(losses)
 
 
 def all_finished(works: list[Path], part: str, noise: str) -> dict[str, dict[int, Path]]:

@@ -62,7 +62,7 @@ def compared(folder: Path) -> tuple[list[float], list[float]]:
         assert sample.clean is not None
         for score, believed in zip(scores, both(run, sample.image), strict=True):
             score.update(believed, sample.clean[None], [record.id])
-    estimated = [100 * float(estimated_jaccard(total, transition)[1:].mean()) for total in counts]
+    estimated = (100 * estimated_jaccard(torch.stack(counts), transition)).tolist()
     return estimated, [score.compute()["jac"]["mean"] for score in scores]
 
 

@@ -98,6 +98,11 @@ def counted_transition(
     return torch.where(believed[:, None], transition, uniform)
 
 
+def invertible(transition: Tensor) -> bool:  # (C, C)
+    """Whether labels under this noise tell the classes apart, so that an inverse is worth something."""
+    return bool(torch.linalg.cond(transition.detach().double()) <= _WORST_CONDITION)
+
+
 def clean_counts(
     counts: Tensor,  # (C, C) by believed class (row) and noisy label (column)
     transition: Tensor,  # (C, C) T[m, n] = p(noisy = n | clean = m)
@@ -121,29 +126,34 @@ def clean_counts(
             f"counts must have shape {tuple(transition.shape)}, summed over images; got {tuple(counts.shape)}"
         )
     matrix = transition.detach().double()
-    if bool(torch.linalg.cond(matrix) > _WORST_CONDITION):
+    if not invertible(matrix):
         raise ValueError("transition has no inverse: labels under this noise do not tell the classes apart")
     return torch.linalg.solve(matrix, counts.detach().double(), left=False)
 
 
 def estimated_jaccard(
-    counts: Tensor,  # (C, C) by believed class (row) and noisy label (column)
+    counts: Tensor,  # (..., C, C) by believed class (row) and noisy label (column); of the same pixels all of them
     transition: Tensor,  # (C, C) T[m, n] = p(noisy = n | clean = m)
-) -> Tensor:  # (C,) float64, from 0 to 1
-    r"""The overlap of predictions with the *true* classes, estimated from noisy labels alone.
+) -> Tensor:  # (...,) float64
+    r"""The overlap of predictions with the *true* classes but background, estimated from noisy labels alone.
 
-    .. math:: J_c = \frac{M_{cc}}{\sum_m (M_{cm} + M_{mc}) - M_{cc}}, \qquad M = N\, T^{-1}
+    .. math:: J = \frac{\sum_{c > 0} M_{cc}}{\sum_{c > 0} (P_c + S_c - M_{cc})}, \qquad M = N\, T^{-1}, \quad
+              P_c = \sum_m M_{cm}, \quad S_c = \max\bigl(\textstyle\sum_m M_{mc},\, M_{cc}\bigr)
 
-    (`clean_counts`), pooled over whatever was counted; 0 for a class that is not there. A T that is a little wrong
-    moves these figures by several hundredths, but those of two predictions of the same images alike: compare under one.
+    (`clean_counts`), pooled over pixels and classes, so that strays of a class that is not there weigh no more than
+    they are. The size S of a class is the same for all predictions that are compared, and no less than what any of them
+    has of it: a T that is wrong by hundredths misses the size of a rare class by a multiple, but hardly moves a rank.
 
     >>> T = torch.tensor([[0.6, 0.4], [0.4, 0.6]])
-    >>> estimated_jaccard(torch.tensor([[90.0, 5.0], [10.0, 15.0]]) @ T, T).numpy().round(3).tolist()
-    [0.857, 0.5]
+    >>> estimated_jaccard(torch.tensor([[90.0, 5.0], [10.0, 15.0]]) @ T, T).round(decimals=3)  # 15 / (25 + 20 - 15)
+    tensor(0.5000, dtype=torch.float64)
     """
-    true = clean_counts(counts, transition)
-    both = true.diagonal()
-    return (both / (true.sum(0) + true.sum(1) - both).clamp_min(1)).clamp(0, 1)
+    flat = counts.reshape(-1, *counts.shape[-2:])
+    true = torch.stack([clean_counts(each, transition) for each in flat])
+    both = true.diagonal(dim1=1, dim2=2)
+    size = torch.maximum(true.sum(1), both).amax(0)
+    union = (true.sum(2) + size - both)[:, 1:].sum(1)
+    return (both[:, 1:].sum(1) / union.where(union > 0, 1)).reshape(counts.shape[:-2])
 
 
 def pair_counts(confusion: Tensor) -> Tensor:  # (B, C, C) -> (2, 2) float64

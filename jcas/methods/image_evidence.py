@@ -1,4 +1,4 @@
-"""Who speaks for the image where labels were drawn, and what it says of labels and of predictions."""
+"""Who speaks for the image, and what it says of drawn labels and of predictions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from jcas.core import confusion_counts, estimated_jaccard, refined_by_appearance, repaired, unchallenged
+from jcas.core import (
+    confusion_counts,
+    drawn,
+    estimated_jaccard,
+    refined_by_appearance,
+    repaired,
+    roughness,
+    unchallenged,
+)
+from jcas.core.counting import invertible
 from jcas.methods.base import mean_over_processes, summed_over_processes
 from jcas.methods.outline_bias import OutlineBias
 from jcas.methods.witness import ColourWitness
@@ -35,24 +44,25 @@ class ImageEvidence(nn.Module):
         self.witness = None if channels is None else ColourWitness(channels, num_classes)
         self.outlines = OutlineBias(num_classes)
         self.judged: Tensor  # pixels by label, and how many of them were set aside; counted anew in every epoch
-        self.register_buffer("judged", torch.zeros(num_classes, 2, dtype=torch.float64), persistent=False)
-        self.pays: Tensor  # whether flipped labels of validation images speak for refining by appearance
+        self.register_buffer("judged", torch.zeros(num_classes, 2, dtype=torch.float64))
+        self.pays: Tensor  # whether validation labels, where labels are flipped, speak for refinement by appearance
         self.register_buffer("pays", torch.tensor(False))
         self.compared: Tensor  # predictions as they are, refined; each by believed class and label
+        self.kind: Tensor  # roughness of the labels that they are compared with: sum over images, images
         shape = (2, num_classes, num_classes)
         self.register_buffer("compared", torch.zeros(shape, dtype=torch.float64), persistent=False)
+        self.register_buffer("kind", torch.zeros(2, dtype=torch.float64), persistent=False)
 
     def start_epoch(self) -> None:
         """Start its counts."""
-        self.judged.zero_()
-        self.compared.zero_()
+        for counts in (self.judged, self.compared, self.kind):
+            counts.zero_()
         if self.witness is not None:
             self.witness.start_epoch()
         self.outlines.forget()
 
     def end_epoch(self) -> None:
         """Learn from its counts."""
-        self.judged.copy_(summed_over_processes(self.judged))
         if self.witness is not None:
             self.witness.end_epoch()
 
@@ -96,8 +106,11 @@ class ImageEvidence(nn.Module):
             return labels
         kept = self._unopposed(image, labels, probs)
         if self.training:
-            for column, maps in enumerate((labels, labels[kept == IGNORE])):
-                self.judged[:, column] += torch.bincount(maps[maps != IGNORE], minlength=len(self.judged))
+            counted = [
+                torch.bincount(maps[maps != IGNORE], minlength=len(self.judged))
+                for maps in (labels, labels[kept == IGNORE])
+            ]
+            self.judged += summed_over_processes(torch.stack(counted, 1).double())
         return kept
 
     def _unopposed(self, image: Tensor, labels: Tensor, probs: Tensor) -> Tensor:  # (B, H, W)
@@ -109,26 +122,31 @@ class ImageEvidence(nn.Module):
 
     @torch.no_grad()
     def compare(self, image: Tensor, probs: Tensor, labels: Tensor, weight: Tensor | None) -> None:
-        """Count predictions of validation images, as they are and refined by appearance, against flipped labels."""
-        if self.refinement:
-            for counts, found in zip(self.compared, (probs, refined_by_appearance(image, probs)), strict=True):
-                counts += confusion_counts(found.max(1).indices, labels, len(counts), weight=weight).sum(0)
+        """Count predictions of validation images, as they are and refined by appearance, against their labels."""
+        if not self.refinement:
+            return
+        rough = roughness(labels, len(self.judged)).double()
+        self.kind += torch.stack([rough.nansum(), (~rough.isnan()).sum()])
+        for counts, found in zip(self.compared, (probs, refined_by_appearance(image, probs)), strict=True):
+            counts += confusion_counts(found.max(1).indices, labels, len(counts), weight=weight).sum(0)
 
     def weigh(self, transition: Tensor) -> None:
-        """See whether refinement pays by what was compared: flipped labels judge fairly (`estimated_jaccard`)."""
-        counts = mean_over_processes(self.compared)
+        """See whether refinement pays by what was compared: flipped labels judge fairly (`estimated_jaccard`).
+
+        Validation labels that were not flipped, as where somebody has checked them, are taken at their word.
+        """
+        counts, (rough, images) = mean_over_processes(self.compared), self.kind.tolist()
         if not bool(counts.any()):
             return
-        try:
-            plain, refined = (estimated_jaccard(found, transition)[1:].mean() for found in counts)
-        except ValueError:  # labels of such a noise tell no classes apart and judge nobody
-            return
-        self.pays.fill_(bool(refined > plain))
+        noise = transition.new_ones(len(transition)).diag() if drawn(rough / max(images, 1)) else transition
+        if invertible(noise):  # else labels tell no classes apart and judge nobody
+            plain, refined = estimated_jaccard(counts, noise).tolist()
+            self.pays.fill_(refined > plain)
 
     def refined(self, image: Tensor, probs: Tensor, *, drawn: bool) -> Tensor:  # (B, C, H, W)
         """Predictions with the image's word at half its strength, because they have seen it already.
 
-        Of labels that were not ``drawn`` a witness has learned nothing; looks speak if validation labels gain by it.
+        Of labels that were not ``drawn`` a witness has learned nothing; looks speak if validation labels show a gain.
         """
         if not self.refinement:
             return probs
@@ -142,7 +160,7 @@ class ImageEvidence(nn.Module):
         return bool(self.outlines.telling if drawn else self.pays)
 
     def findings(self, *, drawn: bool) -> dict[str, str]:
-        """What refines predictions, by what outlines are moved, and which share of each class's labels is set aside."""
+        """What refines predictions, what moves outlines, and the share of labels set aside, from class 0 on."""
         by_looks = "refined by appearance" if self._looks_refine(drawn=drawn) else "not refined"
         words = {"witness": "refined by colour", "background": "refined by colour against background"}
         said = words.get(self.speaker, by_looks) if drawn else by_looks
@@ -150,7 +168,7 @@ class ImageEvidence(nn.Module):
         moved = self.moves_outlines and bool(self.outlines.offset.any())
         if moved and not (drawn and self.speaker == "witness"):
             found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
-        if drawn and bool(self.judged[:, 1].any()):
+        if drawn and bool(self.judged.any()):
             shares = self.judged[:, 1] / self.judged[:, 0].clamp_min(1)
             found["labels set aside"] = " ".join(f"{share:.0%}" for share in shares.tolist())
         return found

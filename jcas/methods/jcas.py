@@ -62,13 +62,13 @@ class JCAS(Method):
     flipped background may be found by them.
 
     No matrix explains a habit of those who draw, and a network learns it like any shape. To labels that were `drawn`
-    the image may object (``appearance``). Of images in colour a `ColourWitness` (``witness``) learns to name classes by
-    colour alone, first from the labels, then from the predictions; if it knows all classes (`known_classes`), labels
-    stand where it names them. If not, a label is set aside where image, model and label together (`repaired`) name
-    another class (`unchallenged`), and outlines that are too wide all over the dataset are moved (``outline_bias``,
-    `OutlineBias`). If looks do not tell touching classes apart, either, labels whose colour is the background's are set
-    aside (`ColourWitness.unlike_background`). Who objects has a say in the prediction, too; appearance also if labels
-    were flipped and those of validation images show a gain (`estimated_jaccard`).
+    the image may object (``appearance``). A `ColourWitness` (``witness``) learns to name classes by colour alone, first
+    from the labels, then from the predictions; if images have colours and it knows all classes (`known_classes`),
+    labels stand where it names them. If not, a label is set aside where image, model and label together (`repaired`)
+    name another class (`unchallenged`), and outlines that are too wide all over the dataset are moved
+    (``outline_bias``, `OutlineBias`). If looks do not tell touching classes apart, either, labels whose colour is the
+    background's are set aside (`ColourWitness.unlike_background`). Who objects has a say in the prediction, too;
+    appearance also if labels were flipped and those of validation images show a gain (`estimated_jaccard`).
     Labels are never replaced: the model cannot talk itself into anything. T_C is counted over all pixels. It corrects
     drawn labels, and pairs take part, only while no habit is seen, as with labels of several readers: no witness is
     heard, and outlines seem right (`OutlineBias.right`); these pairs begin no later than in epoch ``latest_pairs``,
@@ -182,9 +182,10 @@ class JCAS(Method):
         self.counts = NoiseCounts(num_classes, tied=bool(consistency_weight))
         self.evidence: ImageEvidence | None = None
         if recipe.appearance:
+            channels = _channels(model) if recipe.witness else 1
             self.evidence = ImageEvidence(
                 num_classes,
-                channels=_channels(model) if recipe.witness else None,
+                channels=channels if channels > 1 else None,  # one channel has no colours
                 screening=recipe.screening,
                 refinement=recipe.refinement,
                 moves_outlines=recipe.outline_bias,
@@ -278,6 +279,11 @@ class JCAS(Method):
         """T_C where it corrects the loss, the identity elsewhere."""
         if not self.corrects_class:
             return super().noise()
+        return self.class_transition
+
+    @property
+    def class_transition(self) -> Tensor:
+        """T_C, learned or counted, whether it corrects anything or not."""
         return self.class_matrix() if self.recipe.learned_matrices else self.counts.class_transition
 
     def pair_noise(self) -> Tensor:
@@ -290,13 +296,13 @@ class JCAS(Method):
         """T_C, T_A and N."""
         found, learned = {"prior": self.counts.prior}, self.recipe.learned_matrices
         if self.correct_class:
-            found["class_transition"] = self.class_matrix() if learned else self.counts.class_transition
+            found["class_transition"] = self.class_transition
         if self.affinity and self.correct_affinity:
             found["affinity_transition"] = self.affinity_matrix() if learned else self.counts.pair_transition
         return found
 
     def findings(self) -> dict[str, str]:
-        """Which kind of labels it has, what refines predictions, and what outlines are moved by."""
+        """Which kind of labels it has, what refines predictions and moves outlines, how many labels are set aside."""
         rough, drawn = self.counts.mean_roughness, self.counts.of_drawn_labels
         if self.evidence is None or rough is None:
             return {}
@@ -532,8 +538,7 @@ class JCAS(Method):
             self.evidence.outlines.measure()
         if self._weighs_refinement:
             assert self.evidence is not None
-            learned = self.recipe.learned_matrices
-            self.evidence.weigh(self.class_matrix() if learned else self.counts.class_transition)
+            self.evidence.weigh(self.class_transition.detach())
 
     @property
     def _asks_validation(self) -> bool:
@@ -553,8 +558,9 @@ class JCAS(Method):
 
     @property
     def _weighs_refinement(self) -> bool:
-        """Whether flipped labels are asked if predictions gain by refinement."""
-        return self._asks_validation and self.counts.of_flipped_labels
+        """Whether flipped labels are asked if predictions gain by refinement: where their T_C is known."""
+        known = self.correct_class or not self.recipe.learned_matrices
+        return self._asks_validation and known and self.counts.of_flipped_labels
 
     def segment(self, images: Tensor) -> Tensor:
         """Softmax of the refined logits; without DAR where the warm-up has not trained it."""

@@ -13,7 +13,7 @@ from jcas.schema import IGNORE
 WIDTH = 24
 _MOST_PIXELS = 64 * 64
 _LEAST_INFORMED = 1 / 4  # of 8 sets of labels: 0.33 to 0.4 with ellipses where colours tell; 0 to 0.14 where not
-_LEAST_COLOUR = 1 / 100  # mean over images: stained cells 0.09 and 0.12, synthetic instruments 0.14, grey images 0
+_LEAST_COLOUR = 1 / 100  # of all variation: stained cells and synthetic instruments 0.09 to 0.14, grey images 0
 
 
 class ColourWitness(nn.Module):
@@ -25,7 +25,8 @@ class ColourWitness(nn.Module):
 
     A stain names a class wherever it is; a grey does not. Where the heart lies over the lung of a radiograph it is as
     grey as the tissue beside it, and most of that grey is called background, rightly. Nothing in the labels tells this
-    from red cells that somebody called cytoplasm, so of images without colour (`colourfulness`) it knows no class.
+    from red cells that somebody called cytoplasm, so it knows no class of images without colour
+    (`colour_and_variation`).
 
     Args:
         channels: channels of the images.
@@ -41,7 +42,7 @@ class ColourWitness(nn.Module):
         self.layers = nn.Sequential(layer(channels), layer(WIDTH), nn.Conv2d(WIDTH, num_classes, 1))
         self.counts: Tensor  # pixels by name and label
         self.taught: Tensor  # pixels by what was taught
-        self.colour: Tensor  # sum over images of their colourfulness, images
+        self.colour: Tensor  # variation of the pixels in colour, all of it
         self.fitting: Tensor  # pixels by class c, label (background, c) and colour (background's, c's own)
         self.known: Tensor
         self.distinct: Tensor
@@ -68,8 +69,7 @@ class ColourWitness(nn.Module):
         image, labels, taught = thinned(image), thinned(labels), thinned(taught)
         said = self(image)
         with torch.no_grad():
-            colour = colourfulness(image)
-            self.colour += summed_over_processes(torch.stack([colour.sum(), torch.ones_like(colour).sum()]))
+            self.colour += summed_over_processes(colour_and_variation(image).sum(0))
             classes = len(self.taught)
             self.counts += summed_over_processes(confusion_counts(said.max(1).indices, labels, classes).sum(0))
             self.taught += summed_over_processes(torch.bincount(taught[taught != IGNORE], minlength=classes).double())
@@ -152,25 +152,25 @@ def thinned(maps: Tensor) -> Tensor:  # (..., H, W) -> (..., h, w)
     return maps[..., ::step, ::step]
 
 
-def colourfulness(image: Tensor) -> Tensor:  # (B, channels, H, W) -> (B,) float64
-    r"""How much of what an image shows is colour rather than brightness.
+def colour_and_variation(image: Tensor) -> Tensor:  # (B, channels, H, W) -> (B, 2) float64
+    r"""How much the pixels of an image vary in colour rather than brightness, and how much they vary at all.
 
-    .. math:: \frac{\operatorname{tr} M - \lambda_1(M)}{\operatorname{tr} M - |\mu|^2}, \qquad
+    .. math:: \operatorname{tr} M - \lambda_1(M), \quad \operatorname{tr} M - |\mu|^2, \qquad
               M = \frac1n \sum_i I_i I_i^T, \quad \mu = \frac1n \sum_i I_i
 
-    with the largest eigenvalue of M: the part of the pixels' variation that lies off the one ray through black that
-    fits them best. 0 for grey images, also if they are stored in three channels or tinted.
+    with the largest eigenvalue of M: the first is their distance from the one ray through black that fits them best. It
+    is 0 for grey images, also if these are stored in three channels or tinted by a factor for each.
 
     >>> grey = torch.rand(1, 1, 8, 8)
     >>> tinted = grey * torch.tensor([1.0, 0.6, 0.3]).view(1, 3, 1, 1)
-    >>> colourfulness(torch.cat([tinted, torch.zeros(1, 3, 8, 8)])).round(decimals=3)
+    >>> colour_and_variation(torch.cat([tinted, torch.zeros(1, 3, 8, 8)])).round(decimals=6)[:, 0]
     tensor([0., 0.], dtype=torch.float64)
     """
     pixels = image.flatten(2).double()
     moments = pixels @ pixels.transpose(1, 2) / pixels.shape[2]
     total = moments.diagonal(dim1=1, dim2=2).sum(1)
     off_the_ray = (total - torch.linalg.eigvalsh(moments)[:, -1]).clamp_min(0)
-    return off_the_ray / (total - pixels.mean(2).square().sum(1)).clamp_min(1e-6)
+    return torch.stack([off_the_ray, total - pixels.mean(2).square().sum(1)], 1)
 
 
 def known_classes(counts: Tensor) -> Tensor:  # (C, C) pixels by name and label -> (C,) of bool

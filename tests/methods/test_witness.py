@@ -2,7 +2,7 @@
 
 import torch
 
-from jcas.methods.witness import ColourWitness, colourfulness, distinct_classes, known_classes, thinned
+from jcas.methods.witness import ColourWitness, colour_and_variation, distinct_classes, known_classes, thinned
 
 
 def test_it_learns_colours_and_then_knows_them():
@@ -98,15 +98,23 @@ def test_of_grey_images_it_knows_no_class():
     assert taught(image, noisy, 3).distinct.any()
 
 
-def test_colourfulness_is_what_lies_off_the_ray_of_the_brightness():
+def test_colour_is_what_lies_off_the_ray_of_the_brightness():
     torch.manual_seed(0)
     pixels = torch.rand(3, 3, 6, 7, dtype=torch.float64)
-    found = colourfulness(pixels)
-    for image, share in zip(pixels.flatten(2), found, strict=True):
+    for image, (colour, variation) in zip(pixels.flatten(2), colour_and_variation(pixels), strict=True):
         values = torch.linalg.svdvals(image)  # singular values of the pixels, not centred
-        spread = image.var(1, correction=0).sum() * image.shape[1]
-        assert torch.isclose((values[1:] ** 2).sum() / spread, share)
-    assert colourfulness(torch.rand(2, 1, 5, 5)).tolist() == [0.0, 0.0]
+        assert torch.isclose((values[1:] ** 2).sum() / image.shape[1], colour)
+        assert torch.isclose(image.var(1, correction=0).sum(), variation)
+    assert colour_and_variation(torch.rand(2, 1, 5, 5))[:, 0].tolist() == [0.0, 0.0]
+
+
+def test_grey_images_with_noise_in_each_channel_stay_grey():
+    """Flat ones among them, whose only variation is that noise."""
+    image, _, noisy = a_drawn_class()
+    grey = image.mean(1, keepdim=True).expand(-1, 3, -1, -1).clone()
+    images = torch.cat([grey, torch.full_like(grey[:1], 0.5)])
+    images = images + 0.004 * torch.randn(images.shape, generator=torch.Generator().manual_seed(2))
+    assert not taught(images, torch.cat([noisy, noisy[:1]]), 3).distinct.any()
 
 
 def test_classes_are_distinct_from_a_quarter_on():
