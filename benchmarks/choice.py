@@ -3,7 +3,7 @@
     python benchmarks/choice.py --work runs/grid --docs      # seconds for each finished cell of benchmarks/grid.py
 
 For every finished cell with flipped labels: the Jaccard index against the *true* classes of all validation images,
-pooled and estimated from their noisy labels (`estimated_jaccard`), and the corrected cross-entropy of these labels. T_C
+pooled and estimated from their noisy labels (`clean_counts`), and the corrected cross-entropy of these labels. T_C
 is the matrix by which they were flipped, the same for all: a counted one that is off by two hundredths moves such an
 estimate by several points. No true label and no test image is looked at.
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
@@ -19,7 +21,7 @@ import torch
 from grid import CONFIGS, LOOKS, NOISES, finished, write_lines
 
 from jcas.benchmark.summary import table_order
-from jcas.core import confusion_counts, corrected_cross_entropy, estimated_jaccard
+from jcas.core import clean_counts, confusion_counts, corrected_cross_entropy
 from jcas.data import open_dataset
 from jcas.inference import probabilities
 from jcas.run import read_run, torch_threads
@@ -29,6 +31,14 @@ HEADER = [
     "|---|---|---|--:|--:|--:|---|",
 ]
 FLIPPED = ("symmetric", "asymmetric", "pair_flip")
+PARTS = [*CONFIGS, *LOOKS]
+
+
+def mean_jaccard(counts: torch.Tensor, transition: torch.Tensor) -> float:
+    """Percent, mean over the classes but background, of counts by believed class and noisy label."""
+    true = clean_counts(counts, transition)
+    both = true.diagonal()
+    return 100 * float((both / (true.sum(0) + true.sum(1) - both))[1:].mean())
 
 
 @torch.inference_mode()
@@ -44,20 +54,33 @@ def on_noisy_validation(folder: Path) -> tuple[float, float]:
         probs, noisy = probabilities(run.method, sample.image, run.config)[None], sample.noisy[None]
         counts += confusion_counts(probs.argmax(1), noisy, len(counts))[0]
         losses.append(float(corrected_cross_entropy(probs, noisy, transition)))
-    return 100 * float(estimated_jaccard(counts, transition)), mean(losses)
+    return mean_jaccard(counts, transition), mean(losses)
 
 
-def all_finished(works: list[Path], part: str, noise: str) -> dict[str, dict[int, Path]]:
-    """Finished cells of several work folders, by method and seed."""
-    found: dict[str, dict[int, Path]] = {}
-    for work in works:
-        for method, folders in finished(work.resolve(), part, noise).items():
-            found[method] = found.get(method, {}) | folders
-    return found
+def flipped_cells(works: list[Path], parts: list[str]) -> Iterator[tuple[str, str, dict[str, dict[int, Path]]]]:
+    """Part, noise and the readable finished cells of several work folders, by method and seed, of flipped labels."""
+    for part in parts:
+        for noise in LOOKS[part].noises if part in LOOKS else NOISES.get(part, ()):
+            if not noise.startswith(FLIPPED):
+                continue
+            found: dict[str, dict[int, Path]] = {}
+            for work in works:
+                for method, folders in finished(work.resolve(), part, noise).items():
+                    found.setdefault(method, {}).update({s: path for s, path in folders.items() if readable(path)})
+            yield part, noise, {method: folders for method, folders in found.items() if folders}
 
 
-def lines_of(works: list[Path], part: str, noise: str) -> list[str]:
-    cells = all_finished(works, part, noise)
+def readable(folder: Path) -> bool:
+    """Whether this version reads a run; says so if not."""
+    try:
+        read_run(folder)
+    except ValueError as error:
+        print(f"left out: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def lines_of(part: str, noise: str, cells: dict[str, dict[int, Path]]) -> list[str]:
     lines = []
     for method in sorted(cells, key=table_order):
         seeds, folders = zip(*sorted(cells[method].items()), strict=True)
@@ -71,28 +94,28 @@ def lines_of(works: list[Path], part: str, noise: str) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options_of(description: str | None) -> argparse.Namespace:
+    """The command line of a look at finished cells."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, nargs="+", default=[Path("runs/grid")], help="of benchmarks/grid.py")
-    parts = (*CONFIGS, *LOOKS)
-    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all that are there")
     parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = options_of(__doc__)
     torch_threads(1)
     lines = list(HEADER)
-    for part in options.parts:
-        noises = LOOKS[part].noises if part in LOOKS else NOISES.get(part, ())
-        for noise in noises:
-            if noise.startswith(FLIPPED):
-                lines += lines_of(options.work, part, noise)
+    for part, noise, cells in flipped_cells(options.work, options.parts):
+        lines += lines_of(part, noise, cells)
     if options.docs:
-        order = [*NOISES, *LOOKS]
         write_lines(
             "docs/METHOD.md",
             "choice",
             lines,
             keys=3,
-            order=lambda row: (order.index(row[0]), row[1], table_order(row[2].strip("`"))),
+            order=lambda row: (PARTS.index(row[0]), row[1], table_order(row[2].strip("`"))),
         )
 
 

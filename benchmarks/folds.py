@@ -1,11 +1,11 @@
-"""What single readers of unseen patients say about methods: how settings for labels without a habit are chosen.
+"""What single readers of unseen patients say about methods: a fair judge where labels have no habit.
 
     python benchmarks/folds.py ../shared/data --work runs/folds --jobs 2 --docs      # 50 minutes on two cores of 2026
 
 Lung nodules of the training and validation patients alone (those of the test are not touched): the patients in four
-parts, each in turn kept from a training on the others, one random reader's outlines everywhere. Readers err one by
-one, so the outlines of a reader whom no training has seen are wrong in no method's favour: the Jaccard index with them
-is lower than that with the truth, and ranks methods as it would. Resumable.
+parts, each in turn kept from a training on the others, one random reader's outlines everywhere. As far as readers
+err one by one, outlines that no training has seen are wrong in no method's favour: the Jaccard index with them is lower
+than that with the truth, and ranks methods as it would; a habit that all readers share would be rewarded. Resumable.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from command import jcas
 from documents import ROOT, commit, write_section
-from prepare import Rows, lidc_reader, read_split
+from grid import finished
+from prepare import VALIDATION_SHARE, Rows, lidc_reader, read_split
 
 from jcas.benchmark.summary import table_order
 
-METHODS = ("baseline", "jcas_paper", "jcas", "jcas_no_affinity", "jcas_no_class_correction", "jcas_no_screening")
+METHODS = ("baseline", "jcas_paper", "jcas", "jcas_no_affinity", "jcas_no_class_correction")
 FOLDS = 4
-VALIDATION_SHARE = 8  # of the patients that are not held out, as in a dataset without validation images
 
 
 def folds_of(rows: Rows, count: int, *, seed: int = 0) -> list[Rows]:
@@ -54,11 +55,9 @@ def scores(work: Path) -> dict[str, dict[int, dict[str, Any]]]:
     """The results of finished cells, by method and fold."""
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for fold in range(FOLDS):
-        for path in sorted((work / f"fold{fold}" / "cells").glob("*/results.json")):
-            results = json.loads(path.read_text(encoding="utf-8"))
-            name = json.loads((path.parents[2] / "grid.json").read_text(encoding="utf-8"))
-            method = next(cell["method"] for cell in name["cells"] if cell["name"] == path.parent.name)
-            found.setdefault(method, {})[fold] = results
+        for method, folders in finished(work, f"fold{fold}", "none").items():
+            results = (folders[0] / "results.json").read_text(encoding="utf-8")
+            found.setdefault(method, {})[fold] = json.loads(results)
     return found
 
 
@@ -76,16 +75,17 @@ def table(found: dict[str, dict[int, dict[str, Any]]]) -> str:
         shown = f"{mean(change):+.1f} ± {stdev(change) / len(change) ** 0.5:.1f}" if len(change) > 1 else "–"
         commits = ", ".join(sorted({results["commit"] or "–" for results in found[method].values()}))
         beside = "–" if method == "jcas" else shown
-        lines.append(f"| `{method}` | {every} | {mean(jac.values()):.1f} | {beside} | {commits} |")
+        average = f"{mean(jac.values()):.1f}" if len(jac) == FOLDS else "–"
+        lines.append(f"| `{method}` | {every} | {average} | {beside} | {commits} |")
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shared", type=Path, help="folder with lidc4/")
-    parser.add_argument("--work", type=Path, default=Path("runs/folds"))
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--work", type=Path, default=Path("runs/folds"), help="data and cells; continued if it exists")
+    parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one core each")
+    parser.add_argument("--methods", nargs="+", default=METHODS, help="of `jcas methods`")
     parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md and docs/results/")
     options = parser.parse_args()
     source, work = options.shared / "lidc4", options.work.resolve()
@@ -93,6 +93,7 @@ def main() -> None:
         data = work / "data" / f"fold{fold}"
         if not data.is_dir():
             building = data.with_name(f".{data.name}")
+            shutil.rmtree(building, ignore_errors=True)
             write_fold(source, building, rows)
             building.rename(data)
         jcas(

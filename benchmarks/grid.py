@@ -6,7 +6,8 @@ Parts: ``acdc`` (cardiac MRI with ellipse, symmetric 0.5 and asymmetric 0.5 nois
 laboratory 2 predicted by a model of laboratory 1), ``lidc`` (lung nodules: one random reader's outlines, tested against
 the majority of the others). One seed for every method, three for the main four. From 2.5 minutes (baseline) to 6
 (trinet; jcas_released_64: 13) for a cell of acdc on one core of 2026, 2 to 3 for the others. `LOOKS` is a quick look at
-other data and noises, 1 to 2 minutes a cell: baseline, jcas and the upper bound, one seed.
+other data and noises, the pictures of `phantoms` among them, 1 to 2 minutes a cell: baseline, jcas and the upper bound,
+one seed.
 
 Resumable: finished cells are kept, interrupted ones continue. ``--docs`` writes tables and pictures of what is finished
 into docs/; with ``--tables`` nothing is trained.

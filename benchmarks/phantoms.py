@@ -163,9 +163,11 @@ def write_phantoms(out: Path, kind: str, *, seed: int = 11) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("out", type=Path, help="a new folder, one below it for each kind")
+    parser.add_argument("--seed", type=int, default=11, help="of every random choice")
     options = parser.parse_args()
+    if options.out.exists():
+        parser.error(f"{options.out} exists; choose a new folder")
     for kind in KINDS:
         write_phantoms(options.out / kind, kind, seed=options.seed)
 

@@ -128,7 +128,7 @@ def prepare(shared: Path, out: Path, *, seed: int = 0) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shared", type=Path, help="folder with lidc4/ and wbc/")
+    parser.add_argument("shared", type=Path, help="folder with acdc/, lidc4/ and wbc/")
     parser.add_argument("--out", type=Path, default=Path("runs/data"))
     parser.add_argument("--seed", type=int, default=0, help="of the choice of readers")
     options = parser.parse_args()

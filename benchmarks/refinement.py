@@ -9,13 +9,12 @@ estimated from the noisy labels of validation images under the counted T_C, whic
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import torch
-from choice import FLIPPED, all_finished
-from grid import CONFIGS, LOOKS, NOISES, write_lines
+from choice import PARTS, flipped_cells, options_of
+from grid import write_lines
 from torch import Tensor
 from torch.nn import functional
 
@@ -47,7 +46,6 @@ def both(run: Run, image: Tensor) -> list[Tensor]:  # (channels, H, W) -> two of
 def compared(folder: Path) -> tuple[list[float], list[float]]:
     """Estimated from noisy validation labels, and measured on test images: as predicted, refined; in percent."""
     run = read_run(folder)
-    run.method.eval()
     known = json.loads((folder / "transition.json").read_text(encoding="utf-8"))
     transition = torch.tensor(known["class_transition"])
     dataset = open_dataset(run.config.data).with_validation(run.config.validation)
@@ -67,27 +65,20 @@ def compared(folder: Path) -> tuple[list[float], list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, nargs="+", default=[Path("runs/grid")], help="of benchmarks/grid.py")
-    parts = (*CONFIGS, *LOOKS)
-    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
-    parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md")
-    options = parser.parse_args()
+    options = options_of(__doc__)
     torch_threads(1)
     lines = list(HEADER)
-    for part in options.parts:
-        for noise in LOOKS[part].noises if part in LOOKS else NOISES.get(part, ()):
-            cells = all_finished(options.work, part, noise).get("jcas", {})
-            if noise.startswith(FLIPPED) and cells:
-                seed = min(cells)
-                estimated, measured = compared(cells[seed])
-                commit = json.loads((cells[seed] / "results.json").read_text(encoding="utf-8"))["commit"] or "–"
-                shown = " | ".join(f"{value:.1f}" for value in (*estimated, *measured))
-                lines.append(f"| {part} | `{noise}` | {shown} | {seed} | {commit} |")
-                print(lines[-1], flush=True)
+    for part, noise, cells in flipped_cells(options.work, options.parts):
+        if "jcas" in cells:
+            seed, folder = min(cells["jcas"].items())
+            estimated, measured = compared(folder)
+            commit = json.loads((folder / "results.json").read_text(encoding="utf-8"))["commit"] or "–"
+            shown = " | ".join(f"{value:.1f}" for value in (*estimated, *measured))
+            lines.append(f"| {part} | `{noise}` | {shown} | {seed} | {commit} |")
+            print(lines[-1], flush=True)
     if options.docs:
-        order = [*NOISES, *LOOKS]
-        write_lines("docs/METHOD.md", "refinement", lines, keys=2, order=lambda row: (order.index(row[0]), row[1]))
+        order = {part: place for place, part in enumerate(PARTS)}
+        write_lines("docs/METHOD.md", "refinement", lines, keys=2, order=lambda row: (order[row[0]], row[1]))
 
 
 if __name__ == "__main__":

@@ -81,13 +81,15 @@ def labelled(kind: str) -> Batch:
 
 
 def past_the_warm_up(encoder: str, kind: str, batch: Batch) -> Method:
-    """JCAS that has seen an epoch of one batch and found that looks tell classes apart."""
+    """JCAS that has seen an epoch of one batch and found that looks tell classes apart and refinement pays."""
     method = build("jcas", encoder, warmup=0)
     with torch.no_grad():
         method(batch)
     method.end_epoch(0)
     method.start_epoch(1)
     method.evidence.outlines.telling.fill_(True)
+    method.evidence.pays.fill_(True)
+    assert method.findings()["predictions"] == "refined by appearance"
     assert method.image_objects == (kind == "drawn") and method.uses_pairs == (kind == "flipped")
     return method
 
