@@ -2,10 +2,11 @@
 
     python benchmarks/phantoms.py runs/phantoms      # seconds; opens as any jcas folder
 
-Five kinds, 128 x 128 pixels: ``skin`` (a lesion with a vague outline under hairs, in colour), ``ultrasound`` (a dark
+Six kinds, 128 x 128 pixels: ``skin`` (a lesion with a vague outline under hairs, in colour), ``ultrasound`` (a dark
 lesion in speckle, with a shadow), ``chest`` (lungs and a heart that lies over one of them: as grey there as the tissue
-beside it), ``organs`` (five organs, two of them of the same grey) and ``nuclei`` (many small ones, stained). They are
-no data about patients and prove nothing about them; but they may be looked at as often as one likes.
+beside it), ``organs`` (five organs, two of them of the same grey), ``nuclei`` (many small ones, stained) and ``tool``
+(in colour, half of it like parts of the background: where JCAS fails). They are no data about patients and prove
+nothing about them; but they may be looked at as often as one likes.
 """
 
 from __future__ import annotations
@@ -133,12 +134,28 @@ def nuclei(rng: Random) -> Picture:
     return image + rng.normal(0, 0.02, image.shape), mask
 
 
+def tool(rng: Random) -> Picture:
+    """Half of it has a colour of its own, half that of the dark patches of the background."""
+    pink, dark, grey = (np.array(colour) for colour in ((0.85, 0.55, 0.5), (0.45, 0.2, 0.18), (0.6, 0.62, 0.68)))
+    patches = soft(texture(rng, 14) > 0.5, 1.5)[..., None]
+    image = pink * (1 - patches) + dark * patches
+    centre = SIDE / 2 + rng.normal(0, 14, 2)
+    shape = blob(rng, (centre[0], centre[1]), rng.uniform(16, 28))
+    turn = rng.uniform(0, 2 * np.pi)
+    half = (COLUMNS - centre[0]) * np.cos(turn) + (ROWS - centre[1]) * np.sin(turn) > rng.normal(0, 4)
+    for part, colour in ((shape & half, grey), (shape & ~half, dark)):
+        share = soft(part, 0.8)[..., None]
+        image = image * (1 - share) + (colour + rng.normal(0, 0.02, 3)) * share
+    return image * (1 + 0.05 * texture(rng, 5)[..., None]) + rng.normal(0, 0.02, image.shape), shape.astype(np.uint8)
+
+
 KINDS: dict[str, tuple[Callable[[Random], Picture], tuple[str, ...]]] = {
     "skin": (skin, ("lesion",)),
     "ultrasound": (ultrasound, ("lesion",)),
     "chest": (chest, ("lung", "heart")),
     "organs": (organs, ("liver", "spleen", "kidney", "aorta", "stomach")),
     "nuclei": (nuclei, ("nucleus",)),
+    "tool": (tool, ("tool",)),
 }
 
 
