@@ -102,6 +102,7 @@ def test_trusted_images_of_the_dataset_reach_the_method(noisy, tmp_path):
 
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+CHANNELS = 3  # in colour, or no witness takes part
 
 
 def step_in_process(rank: int, store: str, wrong: str) -> None:
@@ -110,7 +111,7 @@ def step_in_process(rank: int, store: str, wrong: str) -> None:
     torch.manual_seed(1)
     patience = timedelta(minutes=2)  # a process that lost the other fails, it does not wait for half an hour
     distributed.init_process_group("gloo", init_method=f"file://{store}", timeout=patience, rank=rank, world_size=2)
-    seen = Batch(image=torch.rand(2, 1, 32, 40), noisy=torch.zeros(2, 32, 40, dtype=torch.long), ids=("c", "d"))
+    seen = Batch(image=torch.rand(2, CHANNELS, 32, 40), noisy=torch.zeros(2, 32, 40, dtype=torch.long), ids=("c", "d"))
     seen.noisy[:, 8:24, 8:30] = 1  # validation images are the same for all
     for name, drawn in [*((name, False) for name in method_names()), ("jcas", True)]:
         torch.manual_seed(0)
@@ -118,7 +119,7 @@ def step_in_process(rank: int, store: str, wrong: str) -> None:
         encoder = f"{cls.network}:tiny" if cls.network else "tiny"
         if name == "jcas_released":
             encoder = "resnet18"  # of which it freezes layers
-        model = build_model(encoder, num_classes=3, channels=1, **cls.model_options(encoder, **options))
+        model = build_model(encoder, num_classes=3, channels=CHANNELS, **cls.model_options(encoder, **options))
         method = cls(model, 3, **options)
         assert all(p.requires_grad for p in model.parameters()) != (name == "jcas_released")
         parallel = DistributedDataParallel(method, find_unused_parameters=True)
@@ -126,13 +127,19 @@ def step_in_process(rank: int, store: str, wrong: str) -> None:
         generator = torch.Generator().manual_seed(rank)
         for epoch in (0, 1, 2):  # jcas warms up for two
             method.start_epoch(epoch)
-            noisy = torch.randint(0, 3, (2, 32, 40), generator=generator)
-            if drawn:
-                noisy = noisy[:, :4, :5].repeat_interleave(8, 1).repeat_interleave(8, 2)
-            batch = Batch(image=torch.rand(2, 1, 32, 40, generator=generator), noisy=noisy, ids=("a", "b"))
-            optimizer.zero_grad()
-            parallel(batch)["loss"].backward()
-            optimizer.step()
+            for _ in range(2):  # the second step begins with the first one's buffers on both
+                noisy = torch.randint(0, 3, (2, 32, 40), generator=generator)
+                if drawn:
+                    noisy = noisy[:, :4, :5].repeat_interleave(8, 1).repeat_interleave(8, 2)
+                image = torch.rand(2, CHANNELS, 32, 40, generator=generator)
+                optimizer.zero_grad()
+                parallel(Batch(image=image, noisy=noisy, ids=("a", "b")))["loss"].backward()
+                optimizer.step()
+            if name == "jcas" and drawn and epoch == 2:
+                labelled = method.evidence.judged[:, 0].sum()  # of both processes, all batches
+                if labelled != 2 * 2 * noisy.numel():
+                    with Path(wrong).open("a") as file:
+                        file.write(f"{labelled} labels were judged\n")
             method.end_epoch(epoch)
             with torch.no_grad():
                 method.validation_loss(seen, method.segment(seen.image))

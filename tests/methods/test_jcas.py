@@ -427,6 +427,46 @@ def test_flipped_labels_of_validation_images_decide_whether_looks_refine():
     assert not unrefined.evidence.pays
 
 
+def test_what_judges_refinement_leaves_out_ignored_pixels_and_hears_weights():
+    method, data = after_warm_up(batch()).eval(), batch()
+    noisy, weight = data.noisy.clone(), torch.ones(2, 64, 64)
+    noisy[:, :10], weight[:, 10:20], weight[:, 20:30] = 255, 0.0, 2.0
+    probs = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(5)).softmax(1)
+    method.validation_loss(replace(data, noisy=noisy, weight=weight), probs)
+    for counts, found in zip(method.evidence.compared, (probs, refined_by_appearance(data.image, probs)), strict=True):
+        believed = found.argmax(1)
+        once, twice = ((believed[:, rows], data.noisy[:, rows]) for rows in (slice(30, 64), slice(20, 30)))
+        expected = confusion_counts(*once, 3).sum(0) + 2 * confusion_counts(*twice, 3).sum(0)
+        assert torch.allclose(counts, expected)
+
+
+def test_right_validation_labels_judge_refinement_as_they_are():
+    """Flipped ones to train on, checked ones to validate with: T_C is not theirs."""
+    method, data = after_warm_up(batch()).eval(), drawn_batch()
+    method.counts.class_transition.copy_(symmetric(3, 0.4))
+    truth = torch.zeros_like(data.noisy)
+    truth[:, 20:44, 20:44] = 1
+    for believed, pays in ((data.noisy, True), (truth, False)):
+        image = data.image if pays else torch.rand(data.image.shape, generator=torch.Generator().manual_seed(4))
+        probs = probabilities_of(believed)
+        method.start_epoch(1)
+        method.validation_loss(replace(data, image=image, noisy=truth), probs)
+        right = [(found.argmax(1) == truth).float().mean() for found in (probs, refined_by_appearance(image, probs))]
+        assert (right[1] > right[0]) == pays
+        method.end_validation()
+        assert bool(method.evidence.pays) is pays
+
+
+def test_what_was_judged_is_kept_with_the_weights():
+    method, other = after_warm_up(batch()), build(warmup=1)
+    method.end_validation()
+    assert not method.evidence.pays, "nothing was validated"
+    method.evidence.pays.fill_(True)
+    method.evidence.judged.fill_(2.0)
+    other.load_state_dict(method.state_dict())
+    assert other.evidence.pays and torch.equal(other.evidence.judged, method.evidence.judged)
+
+
 def test_neighbours_speak_where_labels_were_flipped_and_a_matrix_corrects_them():
     assert after_warm_up(batch()).neighbours_speak
     warming = build(warmup=2)
