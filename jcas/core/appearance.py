@@ -156,24 +156,42 @@ def refined_by_appearance(
     image: Tensor,  # (B, channels, H, W)
     probs: Tensor,  # (B, C, H, W)
     *,
+    groups: Tensor | None = None,  # (C,) a number for each class, the same for those that looks do not tell apart
     power: float = 0.5,
     rounds: int = 2,
 ) -> Tensor:  # (B, C, H, W)
     r"""A prediction that also asks whether pixels look like their class nearby.
 
-    .. math:: q_c \propto p_c \exp(\gamma\, \ell_c(I, q))
+    .. math:: q_c \propto p_c \exp(\gamma\, \ell_{G(c)}(I, q)), \qquad
+              \exp \ell_G = \sum_{m \in G} q_m \exp \ell_m \Big/ \sum_{m \in G} q_m
 
     A prediction, unlike a label, has seen the image: the ``power`` :math:`\gamma` below 1 does not count it twice.
+    Classes of one group G look alike: looks speak for or against all of them, and leave their shares as they are.
+    Without ``groups`` each class is one.
     """
-    return _by_appearance(image, probs, power, rounds)
+    return _by_appearance(image, probs, power, rounds, groups)
 
 
-def _by_appearance(image: Tensor, prior: Tensor, power: float, rounds: int) -> Tensor:
+def _by_appearance(image: Tensor, prior: Tensor, power: float, rounds: int, groups: Tensor | None = None) -> Tensor:
     logarithm = prior.clamp_min(1e-9).log()
     found = logarithm.softmax(1)
     for _ in range(rounds):
-        found = (logarithm + power * local_appearance(image, found)).softmax(1)
+        likely = local_appearance(image, found)
+        if groups is not None:
+            likely = _of_groups(likely, found, groups)
+        found = (logarithm + power * likely).softmax(1)
     return found
+
+
+def _of_groups(likely: Tensor, found: Tensor, groups: Tensor) -> Tensor:  # (B, C, H, W) each
+    """Log-density of a pixel's colour under all classes of a group, each by its share."""
+    together = likely.clone()
+    for group in groups.unique():
+        own = groups == group
+        share = found[:, own].clamp_min(1e-9).log()
+        mixed = (share + likely[:, own]).logsumexp(1, keepdim=True) - share.logsumexp(1, keepdim=True)
+        together[:, own] = mixed.expand_as(share)
+    return together
 
 
 def roughness(labels: Tensor, num_classes: int) -> Tensor:  # (B, H, W) -> (B,)

@@ -138,10 +138,18 @@ def touching(counts: OutlineCounts) -> list[tuple[int, int]]:
     return [(a, b) for a in range(len(counts.length)) for b in range(a) if touch(counts, a, b)]
 
 
-def told_apart(counts: OutlineCounts) -> bool:
-    """Whether looks tell all classes apart that touch."""
-    contrasts = (alpha - beta for alpha, beta in (looks(counts, a, b) for a, b in touching(counts)))
-    return all(contrast >= LEAST_CONTRAST for contrast in contrasts)
+def look_groups(counts: OutlineCounts) -> Tensor:  # (C,) of whole numbers
+    """For each class the first of those that touch it, or one that does, and that looks do not tell from it.
+
+    Where looks tell all classes apart that touch, each is its own.
+    """
+    groups = torch.arange(len(counts.length))
+    for a, b in touching(counts):
+        alpha, beta = looks(counts, a, b)
+        if alpha - beta < LEAST_CONTRAST:
+            first, second = sorted((int(groups[a]), int(groups[b])))
+            groups[groups == second] = first
+    return groups
 
 
 def outline_thresholds(counts: OutlineCounts, *, least_shift: float = LEAST_SHIFT) -> Tensor:  # (C, C), antisymmetric

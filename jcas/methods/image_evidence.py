@@ -154,14 +154,20 @@ class ImageEvidence(nn.Module):
             return (probs.clamp_min(1e-9).log() + self.witness(image).log_softmax(1) / 2).softmax(1)
         if self.witness is not None and drawn and self.speaker == "background":
             return self.witness.weighed(image, probs)
-        return refined_by_appearance(image, probs) if self._looks_refine(drawn=drawn) else probs
+        if drawn and self._groups_refine:
+            return refined_by_appearance(image, probs, groups=self.outlines.groups)
+        return refined_by_appearance(image, probs) if bool(self.outlines.telling if drawn else self.pays) else probs
 
-    def _looks_refine(self, *, drawn: bool) -> bool:
-        return bool(self.outlines.telling if drawn else self.pays)
+    @property
+    def _groups_refine(self) -> bool:
+        """Whether looks that do not tell all classes apart still tell some."""
+        return 1 < len(self.outlines.groups.unique()) < len(self.outlines.groups)
 
     def findings(self, *, drawn: bool) -> dict[str, str]:
         """What refines predictions, what moves outlines, and the share of labels set aside, from class 0 on."""
-        by_looks = "refined by appearance" if self._looks_refine(drawn=drawn) else "not refined"
+        by_looks = "refined by appearance" if bool(self.outlines.telling if drawn else self.pays) else "not refined"
+        if drawn and self._groups_refine:
+            by_looks = "refined by appearance, not between classes that look alike"
         words = {"witness": "refined by colour", "background": "refined by colour against background"}
         said = words.get(self.speaker, by_looks) if drawn else by_looks
         found = {"predictions": said if self.refinement else "not refined"}

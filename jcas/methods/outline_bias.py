@@ -15,9 +15,9 @@ from jcas.core.outlines import (
     class_cores,
     class_offsets,
     count_outlines,
+    look_groups,
     near_outlines,
     outline_thresholds,
-    told_apart,
     touching,
 )
 from jcas.methods.base import mean_over_processes, resized, resized_labels
@@ -46,7 +46,9 @@ class OutlineBias(nn.Module):
         super().__init__()
         self.offset: Tensor
         self.telling: Tensor  # whether looks tell all classes apart that touch
+        self.groups: Tensor  # the same number for classes that they do not
         self.register_buffer("offset", torch.zeros(num_classes))
+        self.register_buffer("groups", torch.arange(num_classes))
         self.failures: Tensor  # looks that did not tell
         self.quiet: Tensor  # looks in a row that found nothing
         self.register_buffer("telling", torch.tensor(False))
@@ -85,7 +87,8 @@ class OutlineBias(nn.Module):
         self.forget()
         if not touching(counts):
             return
-        told = told_apart(counts)
+        self.groups.copy_(look_groups(counts))
+        told = len(self.groups.unique()) == len(self.groups)
         self.failures += not told
         self.telling.fill_(told and not self.failed)
         if not bool(self.telling):  # what looks like the one class may be another that looks the same

@@ -259,3 +259,23 @@ def test_half_precision_around_it_changes_nothing():
     plain = local_appearance(image, membership)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(local_appearance(image, membership), plain)
+
+
+def test_classes_of_a_group_are_refined_as_one_and_keep_their_shares():
+    generator = torch.Generator().manual_seed(3)
+    image = torch.rand(2, 1, 12, 10, generator=generator, dtype=torch.float64)
+    probs = torch.rand(2, 4, 12, 10, generator=generator, dtype=torch.float64).softmax(1)
+    groups = torch.tensor([0, 1, 1, 3])
+    found = refined_by_appearance(image, probs, groups=groups, rounds=1)
+    likely = local_appearance(image, probs).exp()
+    expected = torch.empty_like(probs)
+    for c in range(4):
+        alike = [m for m in range(4) if groups[m] == groups[c]]
+        density = sum(probs[:, m] * likely[:, m] for m in alike) / sum(probs[:, m] for m in alike)
+        expected[:, c] = probs[:, c] * density.sqrt()
+    assert torch.allclose(found, expected / expected.sum(1, keepdim=True))
+    assert torch.allclose(found[:, 1] / found[:, 2], probs[:, 1] / probs[:, 2])
+    assert torch.allclose(
+        refined_by_appearance(image, probs, groups=torch.arange(4)), refined_by_appearance(image, probs)
+    )
+    assert torch.allclose(refined_by_appearance(image, probs, groups=torch.zeros(4).long()), probs)

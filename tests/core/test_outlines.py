@@ -14,9 +14,9 @@ from jcas.core.outlines import (
     class_cores,
     class_offsets,
     count_outlines,
+    look_groups,
     near_outlines,
     outline_thresholds,
-    told_apart,
 )
 
 CLASSES = 3
@@ -189,14 +189,16 @@ def test_a_class_gives_pixels_to_the_background_only_where_few_are_its_own():
     assert found(4.5, background=1) == 0.5 and found(5.5, background=1) == 0
 
 
-def test_looks_must_tell_all_classes_apart_that_touch():
-    counts = OutlineCounts.none(3, torch.device("cpu"))
-    assert told_apart(counts)
-    counts.length[1, 0] = counts.length[2, 1] = 1000.0
-    counts.cores[1, 0] = torch.tensor([[90.0, 10.0], [10.0, 90.0]])
-    counts.cores[2, 1] = torch.tensor([[70.0, 30.0], [10.0, 90.0]])
-    assert told_apart(counts)
+def test_classes_that_touch_and_look_alike_are_one_group():
+    counts = OutlineCounts.none(4, torch.device("cpu"))
+    assert look_groups(counts).tolist() == [0, 1, 2, 3]
+    counts.length[1, 0] = counts.length[2, 1] = counts.length[3, 2] = 1000.0
+    for a, b in ((1, 0), (2, 1), (3, 2)):
+        counts.cores[a, b] = torch.tensor([[70.0, 30.0], [10.0, 90.0]])
+    assert look_groups(counts).tolist() == [0, 1, 2, 3]
+    counts.cores[3, 2, 1] = torch.tensor([30.0, 70.0])
+    assert look_groups(counts).tolist() == [0, 1, 2, 2]
     counts.cores[2, 1, 1] = torch.tensor([30.0, 70.0])
-    assert not told_apart(counts)
+    assert look_groups(counts).tolist() == [0, 1, 1, 1]  # 1 and 3 by way of 2
     counts.length[2, 1] = 10.0  # they hardly touch
-    assert told_apart(counts)
+    assert look_groups(counts).tolist() == [0, 1, 2, 2]

@@ -394,6 +394,21 @@ def test_what_the_image_says_at_the_end():
     assert torch.allclose(method.finish(data.image, probs), heard / heard.sum(1, keepdim=True), atol=1e-5)
 
 
+def test_looks_refine_between_groups_where_they_do_not_tell_all_classes_apart():
+    data, method = drawn_batch(), after_warm_up(drawn_batch(), witness=False).eval()
+    probs, outlines = probabilities_of(data.noisy), method.evidence.outlines
+    for groups, words in (
+        ([0, 0, 0], "not refined"),
+        ([0, 1, 1], "refined by appearance, not between"),
+        ([0, 1, 2], "not"),
+    ):
+        outlines.groups.copy_(torch.tensor(groups))  # looks have not told them apart: `telling` stays False
+        grouped = refined_by_appearance(data.image, probs, groups=outlines.groups)
+        expected = grouped if groups == [0, 1, 1] else probs
+        assert torch.equal(method.finish(data.image, probs), expected)
+        assert method.findings()["predictions"].startswith(words)
+
+
 def test_flipped_labels_of_validation_images_decide_whether_looks_refine():
     """Looks that narrow a square predicted too wide are worth it; those of an image that shows nothing are not."""
     method = after_warm_up(batch()).eval()
