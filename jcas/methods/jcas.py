@@ -67,8 +67,9 @@ class JCAS(Method):
     labels stand where it names them. If not, a label is set aside where image, model and label together (`repaired`)
     name another class (`unchallenged`), and outlines that are too wide all over the dataset are moved
     (``outline_bias``, `OutlineBias`). If looks do not tell touching classes apart, either, labels whose colour is the
-    background's are set aside (`ColourWitness.unlike_background`). Who objects has a say in the prediction, too;
-    appearance also if labels were flipped and those of validation images show a gain (`estimated_jaccard`).
+    background's are set aside (`ColourWitness.unlike_background`). Who objects has a say in the prediction, too (looks
+    between groups of classes that look alike, `look_groups`); appearance also if labels were flipped and those of
+    validation images show a gain (`estimated_jaccard`).
     Labels are never replaced: the model cannot talk itself into anything. T_C is counted over all pixels. It corrects
     drawn labels, and pairs take part, only while no habit is seen, as with labels of several readers: no witness is
     heard, and outlines seem right (`OutlineBias.right`); these pairs begin no later than in epoch ``latest_pairs``,
