@@ -88,7 +88,7 @@ def past_the_warm_up(encoder: str, kind: str, batch: Batch) -> Method:
     method.end_epoch(0)
     method.start_epoch(1)
     method.evidence.outlines.telling.fill_(True)
-    method.evidence.pays.fill_(True)
+    method.evidence.gain.fill_(1.0)
     assert method.findings()["predictions"] == "refined by appearance"
     assert method.image_objects == (kind == "drawn") and method.uses_pairs == (kind == "flipped")
     return method

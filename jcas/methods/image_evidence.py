@@ -45,8 +45,8 @@ class ImageEvidence(nn.Module):
         self.outlines = OutlineBias(num_classes)
         self.judged: Tensor  # pixels by label, and how many of them were set aside; counted anew in every epoch
         self.register_buffer("judged", torch.zeros(num_classes, 2, dtype=torch.float64))
-        self.pays: Tensor  # whether validation labels, where labels are flipped, speak for refinement by appearance
-        self.register_buffer("pays", torch.tensor(False))
+        self.gain: Tensor  # of overlap by refinement, as validation labels estimate it where labels are flipped
+        self.register_buffer("gain", torch.zeros((), dtype=torch.float64))
         self.compared: Tensor  # predictions as they are, refined; each by believed class and label
         self.kind: Tensor  # roughness of the labels that they are compared with: sum over images, images
         shape = (2, num_classes, num_classes)
@@ -133,7 +133,8 @@ class ImageEvidence(nn.Module):
     def weigh(self, transition: Tensor) -> None:
         """See whether refinement pays by what was compared: flipped labels judge fairly (`estimated_jaccard`).
 
-        Validation labels that were not flipped, as where somebody has checked them, are taken at their word.
+        The gain goes halfway to what an epoch shows, because labels are few and flips many. Validation labels that were
+        not flipped, as where somebody has checked them, are taken at their word.
         """
         counts, (rough, images) = mean_over_processes(self.compared), self.kind.tolist()
         if not bool(counts.any()):
@@ -141,7 +142,12 @@ class ImageEvidence(nn.Module):
         noise = transition.new_ones(len(transition)).diag() if drawn(rough / max(images, 1)) else transition
         if invertible(noise):  # else labels tell no classes apart and judge nobody
             plain, refined = estimated_jaccard(counts, noise).tolist()
-            self.pays.fill_(refined > plain)
+            self.gain.copy_((self.gain + refined - plain) / 2)
+
+    @property
+    def pays(self) -> bool:
+        """Whether validation labels, where labels are flipped, speak for refinement by appearance."""
+        return bool(self.gain > 0)
 
     def refined(self, image: Tensor, probs: Tensor, *, drawn: bool) -> Tensor:  # (B, C, H, W)
         """Predictions with the image's word at half its strength, because they have seen it already.

@@ -422,10 +422,15 @@ def test_flipped_labels_of_validation_images_decide_whether_looks_refine():
     assert torch.equal(method.finish(data.image, probabilities_of(wide)), probabilities_of(wide))  # nobody has judged
     for shown, believed, pays in ((data, wide, True), (nothing, truth, False), (data, wide, True)):
         probs = probabilities_of(believed)
-        method.start_epoch(1)
-        method.validation_loss(shown, probs)
-        method.end_validation()
-        assert bool(method.evidence.pays) is pays and not method.evidence.outlines.offset.any()
+        method.evidence.gain.zero_()
+        gains = []
+        for _ in range(3):
+            method.start_epoch(1)
+            method.validation_loss(shown, probs)
+            method.end_validation()
+            gains.append(float(method.evidence.gain))
+        assert gains == pytest.approx([gains[0], 1.5 * gains[0], 1.75 * gains[0]])  # halfway with every look
+        assert method.evidence.pays is pays and not method.evidence.outlines.offset.any()
         expected = refined_by_appearance(shown.image, probs) if pays else probs
         assert torch.equal(method.finish(shown.image, probs), expected)
         assert method.findings()["predictions"] == ("refined by appearance" if pays else "not refined")
@@ -464,19 +469,19 @@ def test_right_validation_labels_judge_refinement_as_they_are():
     for believed, pays in ((data.noisy, True), (truth, False)):
         image = data.image if pays else torch.rand(data.image.shape, generator=torch.Generator().manual_seed(4))
         probs = probabilities_of(believed)
+        method.evidence.gain.zero_()
         method.start_epoch(1)
         method.validation_loss(replace(data, image=image, noisy=truth), probs)
-        right = [(found.argmax(1) == truth).float().mean() for found in (probs, refined_by_appearance(image, probs))]
-        assert (right[1] > right[0]) == pays
         method.end_validation()
-        assert bool(method.evidence.pays) is pays
+        right = [(found.argmax(1) == truth).float().mean() for found in (probs, refined_by_appearance(image, probs))]
+        assert (right[1] > right[0]) == pays and method.evidence.pays is pays
 
 
 def test_what_was_judged_is_kept_with_the_weights():
     method, other = after_warm_up(batch()), build(warmup=1)
     method.end_validation()
     assert not method.evidence.pays, "nothing was validated"
-    method.evidence.pays.fill_(True)
+    method.evidence.gain.fill_(0.5)
     method.evidence.judged.fill_(2.0)
     other.load_state_dict(method.state_dict())
     assert other.evidence.pays and torch.equal(other.evidence.judged, method.evidence.judged)
