@@ -1,0 +1,71 @@
+"""Constants that are halved and doubled one at a time."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from constants import CONSTANTS, FACTORS, folder_of, jobs_of, table
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.mark.parametrize("constant", CONSTANTS, ids=lambda constant: constant.name)
+def test_every_place_is_a_number_of_the_code(constant):
+    assert constant.value() > 0
+    assert constant.sets
+
+
+def in_a_process_of_its_own(lines: str) -> list[float]:
+    """What the lines print: constants stay changed as long as the process lives."""
+    code = f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\nfrom constants import CONSTANTS\n{lines}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return [float(word) for word in done.stdout.split()]
+
+
+def test_a_constant_changes_where_it_is_used():
+    assert in_a_process_of_its_own(
+        """
+import torch
+from jcas.core import appearance, outlines
+image, membership = torch.arange(64.0).view(1, 1, 8, 8) % 5, torch.ones(1, 1, 8, 8)
+reach, window = (next(c for c in CONSTANTS if c.name == name) for name in ("REACH", "local_appearance.window"))
+before = appearance.local_appearance(image, membership)
+reach.set(0.5), window.set(1.0)
+after = appearance.local_appearance(image, membership)
+print(appearance.REACH, outlines.REACH, window.value(), float((before - after).abs().max() > 1e-3))
+"""
+    ) == [0.5, 0.5, 1.0, 1.0]
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A finished cell of JCAS on ellipses, and two runs with another value of one constant."""
+    results = {"jac": {"mean": 62.5}, "commit": "abc"}
+    grid = {"cells": [{"name": "a", "noise": "ellipse", "method": "jcas", "seed": 0}]}
+    (tmp_path / "acdc" / "cells" / "a").mkdir(parents=True)
+    (tmp_path / "acdc" / "grid.json").write_text(json.dumps(grid))
+    (tmp_path / "acdc" / "cells" / "a" / "results.json").write_text(json.dumps(results))
+    for factor, jac in zip(FACTORS, (61.0, 63.25), strict=True):
+        folder = folder_of(tmp_path, "acdc", CONSTANTS[0], factor)
+        folder.mkdir(parents=True)
+        (folder / "results.json").write_text(json.dumps({"jac": {"mean": jac}, "commit": "def"}))
+    return tmp_path
+
+
+def test_only_constants_of_a_set_with_a_finished_cell_are_tried(work):
+    jobs = list(jobs_of(work, ["acdc", "lidc", "wbc"]))
+    assert {cell.name for cell, *_ in jobs} == {"a"}
+    assert len({folder for _, folder, *_ in jobs}) == len(jobs)
+    assert not any("witness" in constant.place for *_, constant, _ in jobs)
+    assert not list(jobs_of(work, ["lidc"]))
+
+
+def test_scores_stand_beside_the_cells_own(work):
+    lines = table(work).splitlines()
+    assert lines[2].endswith("| 0.125 | 61.0, 63.2 |")
+    assert lines[3] == "| JCAS as it is | | 62.5 |"
+    assert lines[-1].endswith("commit def.")
