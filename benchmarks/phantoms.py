@@ -2,11 +2,12 @@
 
     python benchmarks/phantoms.py runs/phantoms      # seconds; opens as any jcas folder
 
-Six kinds, 128 x 128 pixels: ``skin`` (a lesion with a vague outline under hairs, in colour), ``ultrasound`` (a dark
+Seven kinds, 128 x 128 pixels: ``skin`` (a lesion with a vague outline under hairs, in colour), ``ultrasound`` (a dark
 lesion in speckle, with a shadow), ``chest`` (lungs and a heart that lies over one of them: as grey there as the tissue
-beside it), ``organs`` (five organs, two of them of the same grey), ``nuclei`` (many small ones, stained) and ``tool``
-(in colour, half of it like parts of the background: where JCAS fails). They are no data about patients and prove
-nothing about them; but they may be looked at as often as one likes.
+beside it), ``organs`` (five organs, two of them of the same grey), ``nuclei`` (many small ones, stained), ``tool``
+(in colour, half of it like parts of the background) and ``polyp`` (a little redder than mucosa that is redder here and
+paler there). They are no data about patients and prove nothing about them; but they may be looked at as often as one
+likes.
 """
 
 from __future__ import annotations
@@ -149,6 +150,28 @@ def tool(rng: Random) -> Picture:
     return image * (1 + 0.05 * texture(rng, 5)[..., None]) + rng.normal(0, 0.02, image.shape), shape.astype(np.uint8)
 
 
+def polyp(rng: Random) -> Picture:
+    """A little redder than the mucosa, redder here and paler there itself; folds, uneven light, reflections."""
+    shape = blob(rng, (SIDE / 2 + rng.normal(0, 16), SIDE / 2 + rng.normal(0, 16)), rng.uniform(12, 28), uneven=0.25)
+    mucosa = np.array([0.78, 0.45, 0.38]) + rng.normal(0, 0.04, 3)
+    redder = mucosa * (1 + np.array([0.05, -0.25, -0.2]) * rng.uniform(0.5, 1.5))
+    share = soft(shape, 1.2)[..., None]
+    image = mucosa * (1 - share) + redder * share
+    image = image * (1 + 0.1 * texture(rng, 5) + 0.05 * texture(rng, 2))[..., None]
+    image[..., 1:] *= (1 + 0.12 * texture(rng, 7))[..., None]
+    place = rng.uniform(30, 98, 2)
+    light = np.exp(-((COLUMNS - place[0]) ** 2 + (ROWS - place[1]) ** 2) / (2 * 60**2))
+    slope = sum(np.gradient(soft(shape, 7)))
+    image *= ((0.35 + 0.75 * light) * (1 + 1.6 * slope).clip(0.6, 1.4))[..., None]
+    for _ in range(rng.integers(2, 5)):  # folds, which a polyp covers
+        turn, (across, down) = rng.uniform(0, np.pi), somewhere(rng)
+        away = (COLUMNS - across) * np.cos(turn) + (ROWS - down) * np.sin(turn) + 6 * texture(rng, 15)
+        image *= (1 - 0.4 * np.exp(-((away / 4) ** 2)) * (1 - 0.8 * soft(shape, 1)))[..., None]
+    for _ in range(rng.integers(1, 6)):  # reflections
+        image += 0.6 * soft(blob(rng, somewhere(rng), rng.uniform(1.5, 3)), 1)[..., None]
+    return image + rng.normal(0, 0.015, image.shape), shape.astype(np.uint8)
+
+
 KINDS: dict[str, tuple[Callable[[Random], Picture], tuple[str, ...]]] = {
     "skin": (skin, ("lesion",)),
     "ultrasound": (ultrasound, ("lesion",)),
@@ -156,6 +179,7 @@ KINDS: dict[str, tuple[Callable[[Random], Picture], tuple[str, ...]]] = {
     "organs": (organs, ("liver", "spleen", "kidney", "aorta", "stomach")),
     "nuclei": (nuclei, ("nucleus",)),
     "tool": (tool, ("tool",)),
+    "polyp": (polyp, ("polyp",)),
 }
 
 

@@ -1,8 +1,16 @@
 """The witness of colours: what it learns from, when it is asked."""
 
 import torch
+from scipy.ndimage import binary_erosion
 
-from jcas.methods.witness import ColourWitness, colour_and_variation, distinct_classes, known_classes, thinned
+from jcas.methods.witness import (
+    ColourWitness,
+    colour_and_variation,
+    distinct_classes,
+    known_classes,
+    object_cores,
+    thinned,
+)
 
 
 def test_it_learns_colours_and_then_knows_them():
@@ -74,6 +82,41 @@ def test_a_class_without_a_colour_of_its_own_is_not_judged():
     found = witness.weighed(image, probs)
     assert torch.equal(found[:, 2], probs[:, 2])  # neither gains nor loses
     assert torch.allclose(found.sum(1), torch.ones(2, 40, 40)) and not torch.equal(found[:, 1], probs[:, 1])
+
+
+def an_object_of_two_colours(wide: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A square on red and green stripes, its left part blue, its last ``wide`` columns of 20 green."""
+    image, labels = torch.zeros(2, 3, 40, 40), torch.zeros(2, 40, 40, dtype=torch.long)
+    image[:, 0], image[:, :, :, :8] = 0.8, torch.tensor([0.0, 0.8, 0.0]).view(3, 1, 1)
+    labels[:, 10:30, 10:30] = 1
+    image[:, :, 10:30, 10:30] = torch.tensor([0.0, 0.0, 0.8]).view(3, 1, 1)
+    image[:, :, 10:30, 30 - wide : 30] = torch.tensor([0.0, 0.8, 0.0]).view(3, 1, 1)
+    return image + 0.02 * torch.rand(image.shape, generator=torch.Generator().manual_seed(0)), labels
+
+
+def test_who_denies_the_cores_of_objects_is_not_heard():
+    """Half of a tool has the colours of tissue: it is labelled rightly. A rim of such colours may be wrong."""
+    half, rim = (taught(*an_object_of_two_colours(wide), 2) for wide in (10, 4))
+    assert half.known.all() and half.denies and not half.heard
+    assert rim.known.all() and not rim.denies and rim.heard
+    left = an_object_of_two_colours(4)
+    assert (rim.confirmed(*left)[:, 10:30, 26:30] == 255).float().mean() > 0.9
+
+
+def test_cores_are_what_is_left_while_a_quarter_is():
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.nn.functional.avg_pool2d(torch.rand(6, 40, 40, generator=generator), 5, 1, 2)
+    labels = (labels > 0.47).long() * torch.randint(1, 3, (6, 40, 40), generator=generator)
+    labels[0], labels[1], labels[2, :6] = 0, 1, 255  # no object, nothing else, unknown
+    for found, given in zip(object_cores(labels), labels, strict=True):
+        slow = (given != 0).numpy()
+        least = slow.sum() / 4
+        while True:
+            shrunk = binary_erosion(slow, [[1] * 3] * 3, border_value=1)
+            if shrunk.sum() < least or (shrunk == slow).all():
+                break
+            slow = shrunk
+        assert torch.equal(found, torch.tensor(slow) & (given != 255))
 
 
 def test_colours_weigh_whatever_the_shares():
