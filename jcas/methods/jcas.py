@@ -253,7 +253,8 @@ class JCAS(Method):
 
     @property
     def _no_habit_seen(self) -> bool:
-        return self.evidence is not None and self.evidence.no_habit_seen
+        """Neither in outlines nor in shapes: who draws ellipses has one wherever outlines lie on average."""
+        return self.evidence is not None and self.evidence.no_habit_seen and not self.counts.of_ellipses
 
     @property
     def corrects_class(self) -> bool:
@@ -307,7 +308,8 @@ class JCAS(Method):
         rough, drawn = self.counts.mean_roughness, self.counts.of_drawn_labels
         if self.evidence is None or rough is None:
             return {}
-        found = {"labels": f"{'drawn' if drawn else 'flipped'} (roughness {rough:.3f})"}
+        kind = ("drawn as ellipses" if self.counts.of_ellipses else "drawn") if drawn else "flipped"
+        found = {"labels": f"{kind} (roughness {rough:.3f})"}
         if self.warming_up:
             return found | ({"warm-up": "robust"} if self.warms_up_robustly else {})
         found |= self.evidence.findings(drawn=drawn)

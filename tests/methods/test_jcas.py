@@ -704,6 +704,11 @@ def test_the_matrix_corrects_drawn_labels_unless_they_have_a_habit():
     method.evidence.outlines.offset.zero_()
     method.evidence.outlines.quiet.fill_(2)  # too early to say
     assert not method.corrects_class and torch.equal(method.noise(), torch.eye(3))
+    method = without_a_habit(drawn_batch())
+    method.counts.shapes.copy_(torch.tensor([10, 4]))  # ellipses are a habit, wherever their outlines lie
+    assert not method.corrects_class and method.findings()["labels"].startswith("drawn as ellipses (")
+    method.start_epoch(int(method.epoch))
+    assert not method.uses_pairs
     assert not without_a_habit(drawn_batch(), correct_class=False).corrects_class
     assert without_a_habit(drawn_batch(), witness=False).corrects_class
     assert not after_warm_up(drawn_batch(), witness=False).corrects_class  # no validation image has come by

@@ -1,0 +1,61 @@
+"""Whether labels are ellipses: a habit that shows in their shape, wherever their outlines lie."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+from torch import Tensor
+
+from jcas.schema import IGNORE
+
+LEAST_OVERLAP = 0.975
+"""Overlap with an ellipse from which on a shape is one: medians 0.998 of ellipses, 0.95 of left ventricles, 0.85 of
+nodules as readers drew them."""
+
+_LEAST_PIXELS = 40  # whatever is smaller, any ellipse fits
+
+
+def count_ellipses(labels: Tensor) -> tuple[int, int]:  # (B, H, W), 255 = ignore
+    """Connected pieces of each class, holes filled, and how many of them are ellipses.
+
+    Pieces that are small, or cut by the border of the image or by unknown pixels, do not count.
+
+    >>> import torch
+    >>> rows, columns = torch.meshgrid(torch.arange(24), torch.arange(24), indexing="ij")
+    >>> disc = (rows - 11) ** 2 + (columns - 12) ** 2 / 2 < 40
+    >>> box = (rows - 11).abs().maximum((columns - 12).abs()) < 6
+    >>> count_ellipses(torch.stack([disc, box]).long())
+    (2, 1)
+    """
+    shapes = ellipses = 0
+    for image in labels.cpu().numpy():
+        cut = ndimage.binary_dilation(image == IGNORE, np.ones((3, 3)))
+        cut[[0, -1]] = cut[:, [0, -1]] = True
+        for label in np.setdiff1d(np.unique(image), [0, IGNORE]):
+            pieces, _ = ndimage.label(image == label, np.ones((3, 3)))
+            boxes = ndimage.find_objects(pieces)
+            for number in np.flatnonzero(np.bincount(pieces.ravel())[1:] >= _LEAST_PIXELS):
+                piece = pieces[boxes[number]] == number + 1
+                if not (piece & cut[boxes[number]]).any():
+                    shapes += 1
+                    ellipses += overlap_with_ellipse(ndimage.binary_fill_holes(piece)) >= LEAST_OVERLAP
+    return shapes, int(ellipses)
+
+
+def overlap_with_ellipse(region: NDArray[np.bool_]) -> float:  # (H, W)
+    r"""Jaccard index of a region with the ellipse of its own centre, covariance and size.
+
+    .. math:: J(R, E), \qquad E = \{x : (x - \mu)^T \Sigma^{-1} (x - \mu) \le t\}, \quad |E| = |R|
+
+    of all pixels x, also of those beside the array, where :math:`\Sigma` takes a pixel for a unit square.
+    """
+    margin = max(region.shape)
+    region = np.pad(region, margin)
+    points = np.argwhere(region).astype(np.float64)
+    offset = points - points.mean(0)
+    precision = np.linalg.inv(offset.T @ offset / len(points) + np.eye(2) / 12)
+    every = np.moveaxis(np.indices(region.shape), 0, -1) - points.mean(0)
+    distance = np.einsum("hwi,ij,hwj->hw", every, precision, every)
+    ellipse = distance <= np.partition(distance.ravel(), len(points) - 1)[len(points) - 1]
+    return float(np.count_nonzero(region & ellipse) / np.count_nonzero(region | ellipse))
