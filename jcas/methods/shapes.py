@@ -30,10 +30,10 @@ def count_ellipses(labels: Tensor) -> tuple[int, int]:  # (B, H, W), 255 = ignor
     """
     shapes = ellipses = 0
     for image in labels.cpu().numpy():
-        cut = ndimage.binary_dilation(image == IGNORE, np.ones((3, 3)))
+        cut = ndimage.binary_dilation(image == IGNORE, np.ones((3, 3), bool))
         cut[[0, -1]] = cut[:, [0, -1]] = True
         for label in np.setdiff1d(np.unique(image), [0, IGNORE]):
-            pieces, _ = ndimage.label(image == label, np.ones((3, 3)))
+            pieces, _ = ndimage.label(image == label, np.ones((3, 3), bool))
             boxes = ndimage.find_objects(pieces)
             for number in np.flatnonzero(np.bincount(pieces.ravel())[1:] >= _LEAST_PIXELS):
                 piece = pieces[boxes[number]] == number + 1
