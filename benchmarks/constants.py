@@ -5,8 +5,8 @@
 Constants of what the image says were set with true masks in sight (docs/METHOD.md, how it was developed). Were they
 tuned to these sets, other values would lose what JCAS gains. Trains JCAS again, seed 0, with one constant half or twice
 as large, on the very data of the finished cells of ``benchmarks/grid.py`` below ``--work``, beside whose scores its own
-stand. Only those constants are tried on a set that its runs use: looks on ellipses of cardiac MRI and on nodules,
-colours on blood cells.
+stand (train them by the same commit: the table names all). Only those constants are tried on a set that its runs use:
+looks on ellipses of cardiac MRI and on nodules, colours on blood cells.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from documents import write_section
+from documents import read_section, write_section
 from grid import finished, kept_rows
 
 from jcas.benchmark.cells import run_cell
@@ -53,14 +53,15 @@ class Constant:
         found: Any = getattr(import_module(module), function)
         return float(found.__kwdefaults__[keyword] if keyword else found)
 
-    def set(self, value: float) -> None:
-        """Change it in this process, also where another module has imported it by name."""
+    def change(self, factor: float) -> None:
+        """Multiply it in this process, also where another module has imported it by name."""
         module, _, name = self.place.partition(":")
         function, _, keyword = name.partition(".")
         found: Any = getattr(import_module(module), function)
         if keyword:
-            found.__kwdefaults__[keyword] = value
+            found.__kwdefaults__[keyword] *= factor
             return
+        value = type(found)(found * factor)
         for other in [other for called, other in sys.modules.items() if called.partition(".")[0] == "jcas"]:
             if vars(other).get(name) is found:
                 setattr(other, name, value)
@@ -71,12 +72,15 @@ CONSTANTS = (
     Constant("jcas.core.appearance:REACH", "how far from its labels a class may be found", (ELLIPSE, NODULES)),
     Constant("jcas.core.appearance:FLOOR", "least deviation of a class's colours", (ELLIPSE, NODULES)),
     Constant("jcas.core.appearance:refined_by_appearance.power", "strength of looks in refinement", (ELLIPSE, NODULES)),
-    Constant("jcas.core.outlines:LEAST_CONTRAST", "looks that may judge an outline", (ELLIPSE,)),
-    Constant("jcas.core.outlines:WORTH", "pixels of the background that an outline may cost", (ELLIPSE,)),
-    Constant("jcas.core.outlines:outline_thresholds.least_shift", "pixels from which on outlines move", (ELLIPSE,)),
-    Constant("jcas.core.outlines:QUIET_SHIFT", "pixels from which on labels show a habit", (ELLIPSE, NODULES)),
-    Constant("jcas.methods.witness:_LEAST_INFORMED", "from where on the witness knows a class", (CELLS,)),
-    Constant("jcas.methods.witness:WIDTH", "width of the witness", (CELLS,)),
+    Constant("jcas.core.outlines:LEAST_CONTRAST", "what looks must be worth (1: never)", (ELLIPSE, NODULES)),
+    Constant("jcas.core.outlines:WORTH", "probability that makes a pixel worth keeping", (ELLIPSE,)),
+    Constant("jcas.core.outlines:outline_thresholds.least_shift", "pixels that move an outline", (ELLIPSE, NODULES)),
+    Constant("jcas.core.outlines:QUIET_SHIFT", "pixels that show a habit", (NODULES,)),
+    Constant("jcas.methods.noise_counts:_MOST_ELLIPSES", "share of ellipses that shows a habit", (ELLIPSE,)),
+    Constant("jcas.methods.witness:_LEAST_INFORMED", "what the witness must know of a class", (CELLS,)),
+    Constant("jcas.methods.witness:_MOST_DENIED", "cores that it may deny", (CELLS,)),
+    Constant("jcas.methods.witness:_LEAST_COLOUR", "colour that lets it speak", (CELLS,)),
+    Constant("jcas.methods.witness:WIDTH", "its width", (CELLS,)),
 )
 FACTORS = (0.5, 2.0)
 
@@ -88,9 +92,7 @@ def folder_of(work: Path, part: str, constant: Constant, factor: float) -> Path:
 def train(cell: Path, out: Path, constant: Constant, factor: float) -> bool:
     """The run of a finished cell again, with another value of a constant; in a process of its own."""
     torch_threads(1)
-    import_module("jcas.engine")  # every module that has the constant by name is there before it changes
-    value = constant.value() * factor
-    constant.set(int(value) if constant.name == "WIDTH" else value)
+    constant.change(factor)
     values = yaml.safe_load((cell / "config.yaml").read_text(encoding="utf-8"))
     return run_cell(values, out)
 
@@ -122,7 +124,7 @@ def table(work: Path) -> str:
         "| constant | is | " + " | ".join(f"{part}, {noise.partition(':')[0]}" for part, noise in shown) + " |",
         "|---|--:|" + "--:|" * len(shown),
     ]
-    commits = set()
+    commits = {str(results["commit"] or "–") for results in own.values()}
     for constant in CONSTANTS:
         scores = []
         for part, _ in shown:
@@ -150,6 +152,8 @@ def main() -> None:
     parser.add_argument("--tables", action="store_true", help="train nothing")
     parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md")
     options = parser.parse_args()
+    if options.docs:
+        read_section("docs/METHOD.md", "constants")  # not after hours
     work = options.work.resolve()
     jobs = list(jobs_of(work, options.parts))
     if not jobs:

@@ -214,7 +214,7 @@ def roughness(labels: Tensor, num_classes: int) -> Tensor:  # (B, H, W) -> (B,)
 
 
 def _lonely_share(labels: Tensor) -> Tensor:  # (H, W) -> ()
-    labels = _at_own_resolution(labels)
+    labels = at_own_resolution(labels)
     rows, columns = (max(0, size - 2) for size in labels.shape)
     middle = labels[1 : 1 + rows, 1 : 1 + columns]
     shifts = [(down, right) for down in range(3) for right in range(3) if (down, right) != (1, 1)]
@@ -227,7 +227,7 @@ def _lonely_share(labels: Tensor) -> Tensor:  # (H, W) -> ()
     return torch.where(pixels > 0, share, torch.nan)
 
 
-def _at_own_resolution(labels: Tensor) -> Tensor:  # (H, W) -> (h, w)
+def at_own_resolution(labels: Tensor) -> Tensor:  # (H, W) -> (h, w)
     """The mask before its rows and columns were repeated to enlarge it, where that shows."""
     sides = [_ends_of_runs(labels), _ends_of_runs(labels.T)]
     if min(map(len, sides)) < _LEAST_CHANGES:  # a few straight edges say nothing

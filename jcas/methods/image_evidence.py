@@ -70,8 +70,8 @@ class ImageEvidence(nn.Module):
     def speaker(self) -> Literal["witness", "background", "looks"]:
         """Whose word on drawn labels counts.
 
-        A witness that knows all classes; where none does and looks do not tell all classes apart that touch, what
-        colours say against the background; else looks.
+        A witness that is heard; where none is and looks do not tell all classes apart that touch, what colours say
+        against the background; else looks.
         """
         if self.witness is None:
             return "looks"
@@ -180,6 +180,10 @@ class ImageEvidence(nn.Module):
         moved = self.moves_outlines and bool(self.outlines.offset.any())
         if moved and not (drawn and self.speaker == "witness"):
             found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
+        if drawn and self.witness is not None and bool(self.witness.known.all()) and self.witness.denies:
+            found["colours"] = (
+                f"not heard, {float(self.witness.denied):.0%} of the cores of objects look like background"
+            )
         if drawn and bool(self.judged.any()):
             shares = self.judged[:, 1] / self.judged[:, 0].clamp_min(1)
             found["labels set aside"] = " ".join(f"{share:.0%}" for share in shares.tolist())

@@ -63,18 +63,19 @@ class JCAS(Method):
 
     No matrix explains a habit of those who draw, and a network learns it like any shape. To labels that were `drawn`
     the image may object (``appearance``). A `ColourWitness` (``witness``) learns to name classes by colour alone, first
-    from the labels, then from the predictions; if images have colours and it knows all classes (`known_classes`),
-    labels stand where it names them. If not, a label is set aside where image, model and label together (`repaired`)
-    name another class (`unchallenged`), and outlines that are too wide all over the dataset are moved
-    (``outline_bias``, `OutlineBias`). If looks do not tell touching classes apart, either, labels whose colour is the
-    background's are set aside (`ColourWitness.unlike_background`). Who objects has a say in the prediction, too (looks
-    between groups of classes that look alike, `look_groups`); appearance also if labels were flipped and those of
-    validation images show a gain (`estimated_jaccard`).
+    from the labels, then from the predictions; if images have colours and it knows all classes (`known_classes`) and
+    does not take cores of objects for background, labels stand where it names them. If not, a label is set aside where
+    image, model and label together (`repaired`) name another class (`unchallenged`), and outlines that are too wide all
+    over the dataset are moved (``outline_bias``, `OutlineBias`). If looks do not tell touching classes apart, either,
+    labels whose colour is the background's are set aside (`ColourWitness.unlike_background`). Who objects has a say in
+    the prediction, too (looks between groups of classes that look alike, `look_groups`); appearance also if labels were
+    flipped and those of validation images show a gain (`estimated_jaccard`).
     Labels are never replaced: the model cannot talk itself into anything. T_C is counted over all pixels. It corrects
     drawn labels, and pairs take part, only while no habit is seen, as with labels of several readers: no witness is
-    heard, and outlines seem right (`OutlineBias.right`); these pairs begin no later than in epoch ``latest_pairs``,
-    which leaves them as long as the warm-up. T_C of drawn labels is counted on validation images where there are any:
-    those of the training are learned by heart. Of labels with a habit T_C would forgive what the image objects to.
+    heard, outlines seem right (`OutlineBias.right`), and labels are no ellipses (`count_ellipses`); these pairs begin
+    no later than in epoch ``latest_pairs``, which leaves them as long as the warm-up. T_C of drawn labels is counted on
+    validation images where there are any: those of the training are learned by heart. Of labels with a habit T_C would
+    forgive what the image objects to.
 
     Ablations of the paper: ``affinity``, ``intra``, ``inter``, ``correct_class``, ``correct_affinity``,
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
@@ -308,7 +309,7 @@ class JCAS(Method):
         rough, drawn = self.counts.mean_roughness, self.counts.of_drawn_labels
         if self.evidence is None or rough is None:
             return {}
-        kind = ("drawn as ellipses" if self.counts.of_ellipses else "drawn") if drawn else "flipped"
+        kind = "drawn as ellipses" if self.counts.of_ellipses else "drawn" if drawn else "flipped"
         found = {"labels": f"{kind} (roughness {rough:.3f})"}
         if self.warming_up:
             return found | ({"warm-up": "robust"} if self.warms_up_robustly else {})

@@ -20,6 +20,7 @@ from jcas.methods.base import mean_over_processes, summed_over_processes
 from jcas.methods.shapes import count_ellipses
 from jcas.schema import IGNORE
 
+_FEWEST_SHAPES = 10
 _MOST_ELLIPSES = 1 / 4  # of all shapes: up to 0.11 of cells and hearts as they are, from 0.49 on of ellipses
 
 
@@ -124,8 +125,9 @@ class NoiseCounts(nn.Module):
 
     @property
     def of_ellipses(self) -> bool:
-        """Whether they have turned out to be ellipses, or parts of ellipses that hide each other."""
-        return bool(self.shapes[1] > _MOST_ELLIPSES * self.shapes[0])
+        """Whether drawn labels have turned out to be ellipses, or parts of ellipses that hide each other."""
+        shapes, ellipses = self.shapes.tolist()
+        return self.of_drawn_labels and shapes >= _FEWEST_SHAPES and ellipses > _MOST_ELLIPSES * shapes
 
     @property
     def of_flipped_labels(self) -> bool:

@@ -49,7 +49,7 @@ class ColourWitness(nn.Module):
         self.fitting: Tensor  # pixels by class c, label (background, c) and colour (background's, c's own)
         self.known: Tensor
         self.distinct: Tensor
-        self.denies: Tensor  # whether it takes the cores of objects for background
+        self.denied: Tensor  # share of the cores of objects that it takes for background
         self.shares: Tensor  # of the classes in what was taught
         counters = {
             "counts": (num_classes, num_classes),
@@ -62,7 +62,7 @@ class ColourWitness(nn.Module):
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64), persistent=False)
         self.register_buffer("known", torch.zeros(num_classes, dtype=torch.bool))
         self.register_buffer("distinct", torch.zeros(num_classes, dtype=torch.bool))
-        self.register_buffer("denies", torch.tensor(False))
+        self.register_buffer("denied", torch.zeros((), dtype=torch.float64))
         self.register_buffer("shares", torch.full((num_classes,), 1 / num_classes))
 
     def forward(self, image: Tensor) -> Tensor:  # (B, channels, H, W) -> (B, C, H, W)
@@ -97,17 +97,22 @@ class ColourWitness(nn.Module):
             in_colour = self.colour[0] > _LEAST_COLOUR * self.colour[1]
             self.known.copy_(known_classes(self.counts) & in_colour)
             self.distinct.copy_(distinct_classes(self.fitting) & in_colour)
-            self.denies.fill_(bool(self.cores[1] > _MOST_DENIED * self.cores[0]))
+            self.denied.copy_(self.cores[1] / self.cores[0].clamp_min(1))
             self.shares.copy_(self.taught / self.taught.sum())
 
     @property
-    def heard(self) -> bool:
-        """Whether it knows all classes, and denies no object: who takes a wrist for a shaft may not object to either.
+    def denies(self) -> bool:
+        """Whether it takes the cores of objects for background.
 
-        Labels are wrong near their outlines; cores of objects (`object_cores`) are right. Who calls more than a quarter
-        of them background does so because their colours are the background's, too, as with a polyp in mucosa.
+        Labels are wrong near their outlines; their cores (`object_cores`) are mostly right. Who calls more than a
+        quarter of them background does so because their colours are the background's, too, as with a polyp in mucosa.
         """
-        return bool(self.known.all()) and not bool(self.denies)
+        return bool(self.denied > _MOST_DENIED)
+
+    @property
+    def heard(self) -> bool:
+        """Whether it knows all classes and denies no object: who takes a wrist for a shaft may not object to either."""
+        return bool(self.known.all()) and not self.denies
 
     def confirmed(self, image: Tensor, labels: Tensor) -> Tensor:  # (B, H, W)
         """The labels that it would give, too; the others become 255 = ignore."""
@@ -167,22 +172,22 @@ def thinned(maps: Tensor) -> Tensor:  # (..., H, W) -> (..., h, w)
 
 
 def object_cores(labels: Tensor) -> Tensor:  # (B, H, W) -> (B, H, W) of bool
-    """The innermost pixels of all objects of an image: outlines shrink by whole pixels while a quarter is left.
+    """The innermost pixels of the objects of an image: outlines shrink by whole pixels while a quarter of them is left.
 
     What is labelled otherwise than background is one object, whatever its classes. The border of the image is no
-    outline, nor is that of unknown pixels (255).
+    outline, nor is that of unknown pixels (255). Where no outline shrinks, as around small objects, there are no cores.
 
     >>> drawn = [[0, 0, 0, 0, 0], [0, 1, 1, 1, 0], [0, 1, 2, 1, 0], [0, 1, 1, 1, 0], [0, 1, 1, 1, 0]]
     >>> object_cores(torch.tensor([drawn]))[0].int().tolist()
     [[0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 0, 0]]
     """
-    within = (labels != 0).float()
-    wanted = _CORE * within.sum((1, 2), keepdim=True)
+    known, whole = labels != IGNORE, (labels != 0).float()
+    wanted, within = _CORE * (whole * known).sum((1, 2), keepdim=True), whole
     while True:
         shrunk = -functional.max_pool2d(-within[:, None], 3, stride=1, padding=1)[:, 0]
-        shrunk = torch.where(shrunk.sum((1, 2), keepdim=True) >= wanted, shrunk, within)
+        shrunk = torch.where((shrunk * known).sum((1, 2), keepdim=True) >= wanted, shrunk, within)
         if torch.equal(shrunk, within):
-            return (within > 0) & (labels != IGNORE)
+            return (within > 0) & known & (within != whole).flatten(1).any(1).view(-1, 1, 1)
         within = shrunk
 
 

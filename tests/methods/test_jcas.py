@@ -714,6 +714,19 @@ def test_the_matrix_corrects_drawn_labels_unless_they_have_a_habit():
     assert not after_warm_up(drawn_batch(), witness=False).corrects_class  # no validation image has come by
 
 
+def test_a_witness_that_denies_objects_is_not_asked():
+    evidence = after_warm_up(drawn_batch()).evidence
+    evidence.witness.known.fill_(True)
+    evidence.witness.distinct.fill_(True)
+    evidence.witness.denied.fill_(0.2)
+    assert evidence.speaker == "witness" and "colours" not in evidence.findings(drawn=True)
+    evidence.witness.denied.fill_(0.3)
+    assert evidence.speaker == "looks"
+    assert evidence.findings(drawn=True)["colours"].startswith("not heard, 30% of the cores of objects")
+    evidence.outlines.failures.fill_(1)  # where looks fail, what is the background's colour may still be said
+    assert evidence.speaker == "background"
+
+
 def test_drawn_labels_are_validated_without_the_matrix_which_comes_and_goes():
     data, method = drawn_batch(), without_a_habit(drawn_batch()).eval()
     probs = probabilities_of(data.noisy)

@@ -53,6 +53,23 @@ def test_pieces_count_if_they_are_whole_and_large_enough():
     assert count_ellipses(torch.tensor(labels)[None]) == (3, 2)
     labels[57, 10] = 255  # within the box
     assert count_ellipses(torch.tensor(labels)[None]) == (2, 2)
+    assert count_ellipses(torch.tensor(labels)[None].repeat_interleave(3, 1).repeat_interleave(3, 2)) == (2, 2)
+
+
+def test_a_few_shapes_prove_nothing():
+    labels = torch.tensor(ellipse(14, 10)).long()[None]
+    counts = NoiseCounts(2, tied=True)
+    for _ in range(9):
+        counts.add_kind(labels)
+    assert not counts.of_ellipses
+    counts.add_kind(labels)
+    assert counts.of_ellipses
+
+
+def test_large_shapes_are_thinned():
+    rows, columns = np.mgrid[:700, :700]
+    large = (rows - 350) ** 2 + 2 * (columns - 340) ** 2 < 90_000
+    assert overlap_with_ellipse(large) > 0.99 > 0.9 > overlap_with_ellipse(np.ones((500, 500), bool))
 
 
 def test_labels_drawn_as_ellipses_are_told_from_outlines_and_flips():
@@ -61,7 +78,7 @@ def test_labels_drawn_as_ellipses_are_told_from_outlines_and_flips():
     found = {}
     for kind in ("true", "ellipse", "flipped"):
         counts = NoiseCounts(2, tied=True)
-        for _ in range(8):
+        for _ in range(12):
             y, x = ROWS - 30, COLUMNS - 30
             waves = 1 + 0.2 * np.cos(3 * np.arctan2(y, x) + rng.uniform(0, 6))
             mask = (np.hypot(y, x) < rng.uniform(10, 20) * waves).astype(np.uint8)

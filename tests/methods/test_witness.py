@@ -107,16 +107,20 @@ def test_cores_are_what_is_left_while_a_quarter_is():
     generator = torch.Generator().manual_seed(3)
     labels = torch.nn.functional.avg_pool2d(torch.rand(6, 40, 40, generator=generator), 5, 1, 2)
     labels = (labels > 0.47).long() * torch.randint(1, 3, (6, 40, 40), generator=generator)
-    labels[0], labels[1], labels[2, :6] = 0, 1, 255  # no object, nothing else, unknown
+    labels[0], labels[1], labels[2, :6] = 0, 1, 255  # no object, no outline, unknown
+    labels[3, :, 12:], labels[4] = 255, 0
+    labels[4, 4:6, 4:9] = 1  # too small
     for found, given in zip(object_cores(labels), labels, strict=True):
-        slow = (given != 0).numpy()
-        least = slow.sum() / 4
+        whole, known = (given != 0).numpy(), (given != 255).numpy()
+        slow = whole
         while True:
             shrunk = binary_erosion(slow, [[1] * 3] * 3, border_value=1)
-            if shrunk.sum() < least or (shrunk == slow).all():
+            if (shrunk & known).sum() < (whole & known).sum() / 4 or (shrunk == slow).all():
                 break
             slow = shrunk
-        assert torch.equal(found, torch.tensor(slow) & (given != 255))
+        expected = slow & known & (slow != whole).any()
+        assert torch.equal(found, torch.tensor(expected))
+    assert [bool(found.any()) for found in object_cores(labels)] == [False, False, True, True, False, True]
 
 
 def test_colours_weigh_whatever_the_shares():
