@@ -182,7 +182,8 @@ def write_documents(part: str, work: Path) -> None:
     table = re.sub(r"^##? .*\n\n", "", markdown(summary), count=2, flags=re.MULTILINE)  # the page has its headings
     table = re.sub(r"^##(?=#? )", "###", table, flags=re.MULTILINE)
     shown = pictures / f"{part}_qualitative.jpg"
-    if not shown.is_file() or _methods(summary) == _methods(own):  # a picture of some methods would be no progress
+    lacking = _methods(summary) - _methods(own)
+    if not shown.is_file() or all(method.startswith("jcas_") for _, method in lacking):  # other forms of JCAS, no peer
         with Image.open(out / "qualitative.png") as picture:
             small = picture.convert("RGB")
             small.thumbnail((1200, 2600))
