@@ -10,6 +10,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from jcas.core.appearance import at_own_resolution
+from jcas.noise.ellipse import moment_ellipse
 from jcas.schema import IGNORE
 
 LEAST_OVERLAP = 0.975
@@ -60,10 +61,8 @@ def overlap_with_ellipse(region: NDArray[np.bool_]) -> float:  # (H, W)
     step = math.ceil(math.sqrt(region.size / _MOST_PIXELS))
     region = region[::step, ::step]
     region = np.pad(region, [(side, side) for side in region.shape])
-    points = np.argwhere(region).astype(np.float64)
-    offset = points - points.mean(0)
-    precision = np.linalg.inv(offset.T @ offset / len(points) + np.eye(2) / 12)
-    every = np.moveaxis(np.indices(region.shape), 0, -1) - points.mean(0)
-    distance = np.einsum("hwi,ij,hwj->hw", every, precision, every)
-    ellipse = distance <= np.partition(distance.ravel(), len(points) - 1)[len(points) - 1]
+    every = np.indices(region.shape).reshape(2, -1).T
+    distance = moment_ellipse(region).distance(every).reshape(region.shape)
+    last = np.count_nonzero(region) - 1
+    ellipse = distance <= np.partition(distance.ravel(), last)[last]
     return float(np.count_nonzero(region & ellipse) / np.count_nonzero(region | ellipse))
