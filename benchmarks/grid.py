@@ -238,31 +238,34 @@ def write_matrices(work: Path) -> None:
     write_lines("docs/RESULTS.md", "matrices", lines, keys=2, order=lambda row: (row[0], table_order(row[1])))
 
 
-def write_ends(work: Path) -> None:
-    """Whether JCAS and the baseline decline at the end of training, by the curves for looking, into docs/RESULTS.md."""
-    lines = [
-        "| mean Jac of the curves (seeds) | baseline, best epoch | last | jcas, best epoch | last |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    for part, noise in HEADLINES:
-        shown = []
-        for folders in (finished(work, part, noise).get(method, {}) for method in ("baseline", "jcas")):
-            metrics = [(folder / "metrics.jsonl").read_text(encoding="utf-8") for folder in folders.values()]
-            curves = [[json.loads(row)["looking_only"]["jac"] for row in text.splitlines()] for text in metrics]
-            for values in ([max(curve) for curve in curves], [curve[-1] for curve in curves]):
-                shown.append(f"{mean(values):.1f}" if len(values) == SEEDS_OF_MAIN else "–")
-        if len(curves) == SEEDS_OF_MAIN:
-            lines.append(f"| {part}, {noise.split(':')[0]} ({len(curves)}) | " + " | ".join(shown) + " |")
-    write_lines("docs/RESULTS.md", "ends", lines, keys=1)
+def kept_group(part: str, noise: str) -> dict[str, Any]:
+    """What docs/results/ holds of a part and noise."""
+    path = ROOT / "docs" / "results" / f"grid_{part}.json"
+    groups = json.loads(path.read_text(encoding="utf-8"))["datasets"][0]["noises"] if path.is_file() else []
+    return next((group for group in groups if group["noise"] == noise), {"methods": [], "curves": []})
 
 
 def kept_rows(part: str, noise: str) -> dict[str, dict[str, Any]]:
     """The rows of docs/results/ of a part and noise, by method."""
-    path = ROOT / "docs" / "results" / f"grid_{part}.json"
-    if not path.is_file():
-        return {}
-    groups = json.loads(path.read_text(encoding="utf-8"))["datasets"][0]["noises"]
-    return {row["method"]: row for group in groups if group["noise"] == noise for row in group["methods"]}
+    return {row["method"]: row for row in kept_group(part, noise)["methods"]}
+
+
+def write_ends() -> None:
+    """Whether JCAS and the baseline decline at the end of training, from docs/results/, into docs/RESULTS.md."""
+    lines = [
+        "| mean Jac of the curves | baseline, best epoch | last | jcas, best epoch | last |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for part, noise in HEADLINES:
+        curves = {line["method"]: line["mean"] for line in kept_group(part, noise)["curves"]}
+        ends = [
+            (f"{max(curve):.1f}", f"{curve[-1]:.1f}") if curve else ("–", "–")
+            for curve in (curves.get("baseline"), curves.get("jcas"))
+        ]
+        lines.append(
+            f"| {part}, {noise.split(':')[0]} | " + " | ".join(value for pair in ends for value in pair) + " |"
+        )
+    write_section("docs/RESULTS.md", "ends", "\n".join(lines))
 
 
 def write_ablations() -> None:
@@ -387,7 +390,7 @@ def main() -> None:
             write_documents(part, work)
     if options.docs:
         write_matrices(work)
-        write_ends(work)
+        write_ends()
         write_ablations()
         write_looks()
         write_headline()
