@@ -124,6 +124,8 @@ LOOKS = {  # half of two classes flipped would leave nothing to learn
     ),
     "lidc4": Look("nodules, majority of readers", "lidc_small", 14, ("ellipse", "symmetric:rate=0.3", WIDER, NARROWER)),
     **{kind: Look(f"phantom: {kind}", "wbc_small", 20, ("ellipse", "symmetric:rate=0.3", WIDER)) for kind in KINDS},
+    # One ellipse around a tree of vessels is no label that anybody would draw.
+    "vessels": Look("phantom: vessels", "wbc_small", 20, ("symmetric:rate=0.3", WIDER, NARROWER)),
 }
 
 

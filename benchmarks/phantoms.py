@@ -2,12 +2,13 @@
 
     python benchmarks/phantoms.py runs/phantoms      # seconds; opens as any jcas folder
 
-Seven kinds, 128 x 128 pixels: ``skin`` (a lesion with a vague outline under hairs, in colour), ``ultrasound`` (a dark
+Nine kinds, 128 x 128 pixels: ``skin`` (a lesion with a vague outline under hairs, in colour), ``ultrasound`` (a dark
 lesion in speckle, with a shadow), ``chest`` (lungs and a heart that lies over one of them: as grey there as the tissue
 beside it), ``organs`` (five organs, two of them of the same grey), ``nuclei`` (many small ones, stained), ``tool``
-(in colour, half of it like parts of the background) and ``polyp`` (a little redder than mucosa that is redder here and
-paler there). They are no data about patients and prove nothing about them; but they may be looked at as often as one
-likes.
+(in colour, half of it like parts of the background), ``polyp`` (a little redder than mucosa that is redder here and
+paler there), ``vessels`` (a branching tree, two to six pixels wide, in the colours of a retina) and ``disc`` (the head
+of the optic nerve, with a vague cup in it and vessels over both). They are no data about patients and prove nothing
+about them; but they may be looked at as often as one likes.
 """
 
 from __future__ import annotations
@@ -172,6 +173,52 @@ def polyp(rng: Random) -> Picture:
     return image + rng.normal(0, 0.015, image.shape), shape.astype(np.uint8)
 
 
+def branches(rng: Random, root: tuple[float, float], *, thickness: float, trunks: int) -> np.ndarray:
+    """Trunks that wind away from a root and fork into thinner ones."""
+    mask = np.zeros((SIDE, SIDE), bool)
+    growing = [(np.array(root), turn, thickness) for turn in rng.uniform(0, 2 * np.pi) + np.arange(trunks) * 2.4]
+    while growing:
+        place, turn, width = growing.pop()
+        for _ in range(int(rng.uniform(20, 45))):
+            turn += rng.normal(0, 0.12)
+            place = place + np.array([np.cos(turn), np.sin(turn)])
+            if (place < -3).any() or (place > SIDE + 3).any():
+                break
+            mask |= np.hypot(COLUMNS - place[0], ROWS - place[1]) < width / 2
+        else:
+            if width > 1.6:
+                growing += [(place, turn + side * rng.uniform(0.3, 0.7), width * 0.75) for side in (-1, 1)]
+    return mask
+
+
+def vessels(rng: Random) -> Picture:
+    root = (rng.uniform(0.1, 0.9) * SIDE, SIDE / 2 + rng.normal(0, 8))
+    tree = branches(rng, root, thickness=rng.uniform(4.5, 6), trunks=4)
+    retina = np.array([0.75, 0.38, 0.18]) * (1 + 0.08 * texture(rng, 12) + 0.05 * texture(rng, 3))[..., None]
+    bright = soft(np.hypot(COLUMNS - root[0], ROWS - root[1]) < 9, 2)[..., None]
+    image = retina * (1 - bright) + np.array([0.95, 0.8, 0.5]) * bright
+    blood = 1 - np.array([0.2, 0.5, 0.45]) * rng.uniform(0.5, 1)
+    share = soft(tree, 0.7)[..., None]
+    image = image * (1 - share) + image * blood * share
+    image *= (1 - 0.6 * ((COLUMNS - SIDE / 2) ** 2 + (ROWS - SIDE / 2) ** 2) / SIDE**2)[..., None]
+    return image + rng.normal(0, 0.025, image.shape), tree.astype(np.uint8)
+
+
+def disc(rng: Random) -> Picture:
+    middle = SIDE / 2 + rng.normal(0, 8, 2)
+    radius = rng.uniform(24, 36)
+    whole = blob(rng, (middle[0], middle[1]), radius, uneven=0.06, flat=rng.uniform(-0.1, 0.1))
+    place = middle + rng.normal(0, 0.08 * radius, 2)
+    cup = blob(rng, (place[0], place[1]), radius * rng.uniform(0.35, 0.65), uneven=0.12, flat=0.1) & whole
+    image = np.array([0.72, 0.34, 0.16]) * (1 + 0.1 * texture(rng, 10) + 0.04 * texture(rng, 3))[..., None]
+    for part, colour, width in ((whole, (0.88, 0.62, 0.34), 1.5), (cup, (0.95, 0.8, 0.55), 2.5)):
+        share = soft(part, width)[..., None] * rng.uniform(0.7, 1)
+        image = image * (1 - share) + (np.array(colour) + rng.normal(0, 0.02, 3)) * share
+    share = soft(branches(rng, (place[0], place[1]), thickness=rng.uniform(4, 6), trunks=4), 0.8)[..., None]
+    image = image * (1 - share) + image * np.array([0.8, 0.5, 0.5]) * share
+    return image + rng.normal(0, 0.02, image.shape), np.where(cup, 2, whole).astype(np.uint8)
+
+
 KINDS: dict[str, tuple[Callable[[Random], Picture], tuple[str, ...]]] = {
     "skin": (skin, ("lesion",)),
     "ultrasound": (ultrasound, ("lesion",)),
@@ -180,6 +227,8 @@ KINDS: dict[str, tuple[Callable[[Random], Picture], tuple[str, ...]]] = {
     "nuclei": (nuclei, ("nucleus",)),
     "tool": (tool, ("tool",)),
     "polyp": (polyp, ("polyp",)),
+    "vessels": (vessels, ("vessel",)),
+    "disc": (disc, ("rim", "cup")),
 }
 
 
