@@ -184,7 +184,9 @@ def branches(rng: Random, root: tuple[float, float], *, thickness: float, trunks
             place = place + np.array([np.cos(turn), np.sin(turn)])
             if (place < -3).any() or (place > SIDE + 3).any():
                 break
-            mask |= np.hypot(COLUMNS - place[0], ROWS - place[1]) < width / 2
+            left, top = np.maximum(place.astype(int) - 4, 0)
+            near = (slice(top, top + 9), slice(left, left + 9))
+            mask[near] |= np.hypot(COLUMNS[near] - place[0], ROWS[near] - place[1]) < width / 2
         else:
             if width > 1.6:
                 growing += [(place, turn + side * rng.uniform(0.3, 0.7), width * 0.75) for side in (-1, 1)]
