@@ -488,7 +488,7 @@ def _finish(engine: Engine, writer: RunWriter, out: Path, about: dict[str, Any])
     write_model(out, method, config, dataset)
     write_json(out / "transition.json", transition_table(method.matrices(), noise))
     write_masks(out / "masks", dataset.split(split), masks)
-    write_gallery(out, dataset, dataset.split(split), masks, scores)
+    write_gallery(out, method, dataset, split, masks, config)
     return {
         "version": __version__,
         "method": config.method,

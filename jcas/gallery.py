@@ -13,12 +13,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from jcas.config import Config
 from jcas.data import Dataset, Record, write_mask
 from jcas.data.resize import resize_image, resize_labels
+from jcas.inference import predict_records
+from jcas.methods import Method
 from jcas.metrics import SegmentationScores
 from jcas.run import write_json
 
 GALLERY_IMAGES = 24
+GALLERY_TRAINING_IMAGES = 6  # with the labels that were learned from
 GALLERY_SIDE = 256  # pixels of the longer side
 
 
@@ -36,33 +40,52 @@ def write_masks(folder: Path, records: Sequence[Record], masks: Mapping[str, Ten
         write_mask(folder / image.name, torch.stack([masks[record.id] for record in slices], dim=-1), like=image)
 
 
-def write_gallery(
-    out: Path, dataset: Dataset, records: Sequence[Record], masks: Mapping[str, Tensor], scores: SegmentationScores
-) -> None:
-    """Some images, evenly spread over the split, with their given, true and predicted labels."""
-    jac: dict[str, Any] = {str(row["id"]): row["jac"] for row in scores.per_image()}
-    means = {name: table["mean"] for name, table in jac.items()}
-    # By id, not by score: runs on the same data show the same images, so that a report can set them side by side.
+def spread(records: Sequence[Record], count: int) -> list[Record]:
+    """At most ``count`` records, evenly over all of them.
+
+    By id, not by score: runs on the same data show the same images, so that a report can set them side by side.
+    """
     ordered = sorted(records, key=lambda record: record.id)
-    count = min(GALLERY_IMAGES, len(ordered))
-    chosen = [ordered[round(i * (len(ordered) - 1) / max(count - 1, 1))] for i in range(count)]
+    count = min(count, len(ordered))
+    return [ordered[round(i * (len(ordered) - 1) / max(count - 1, 1))] for i in range(count)]
+
+
+def write_gallery(
+    out: Path, method: Method, dataset: Dataset, split: str, masks: Mapping[str, Tensor], config: Config
+) -> None:
+    """Given, true and predicted labels of a few training images and of some of a split, whose predictions are there."""
+    learned = spread(dataset.split("train"), GALLERY_TRAINING_IMAGES)
+    shown = [(record, predicted) for record, predicted, _ in predict_records(method, dataset, learned, config)]
+    shown += [(record, masks[record.id]) for record in spread(dataset.split(split), GALLERY_IMAGES)]
     folder = out / "gallery"
     folder.mkdir(parents=True, exist_ok=True)
     entries = []
-    for number, record in enumerate(chosen):
+    for number, (record, predicted) in enumerate(shown):
         sample = dataset.load(record, clean=True)
+        assert sample.clean is not None  # the given labels where there are no others
         stem = f"{number:03d}_{re.sub(r'[^A-Za-z0-9_-]+', '_', record.id)}"
-        layers = {"given": sample.noisy, "predicted": masks[record.id]}
-        if record.clean is not None and sample.clean is not None:
+        layers = {"given": sample.noisy, "predicted": predicted}
+        entry: dict[str, Any] = {"id": record.id, "split": record.split, "jac": _jac(dataset, predicted, sample.clean)}
+        if record.clean is not None:
             layers["clean"] = sample.clean
+            ignore = dataset.labels.ignore
+            judged = sample.clean.masked_fill(sample.noisy == ignore, ignore)
+            entry["given_jac"] = _jac(dataset, sample.noisy, judged)
         files = {"image": f"{stem}_image.jpg"}
         size = _small(sample.image.shape[1:])
         _save_image(folder / files["image"], resize_image(sample.image, size))
         for layer, labels in layers.items():
             files[layer] = f"{stem}_{layer}.png"
             write_mask(folder / files[layer], resize_labels(labels.to(torch.uint8), size))
-        entries.append({"id": record.id, "split": record.split, "jac": means[record.id], "files": files})
+        entries.append({**entry, "files": files})
     write_json(folder / "gallery.json", entries)
+
+
+def _jac(dataset: Dataset, labels: Tensor, truth: Tensor) -> float | None:
+    scores = SegmentationScores(dataset.labels)
+    scores.update(labels, truth, "")
+    mean = scores.compute()["jac"]["mean"]
+    return None if mean is None else float(mean)
 
 
 def overlay(image: Tensor, mask: Tensor, colours: Sequence[Sequence[int]], *, opacity: float = 0.5) -> Image.Image:

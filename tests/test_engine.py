@@ -8,6 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -95,6 +96,22 @@ def test_run_folder_holds_what_others_rely_on(finished):
     assert len(list((finished / "masks").glob("*.png"))) == len(open_dataset(results_data(finished)).split("test"))
     assert read_values(finished / "config.yaml")["epochs"] == 4
     assert any((finished / "tensorboard").iterdir())
+
+
+def test_the_gallery_shows_what_was_learned_from_before_what_was_tested(finished):
+    entries = json.loads((finished / "gallery" / "gallery.json").read_text())
+    assert [entry["split"] for entry in entries] == ["train"] * 6 + ["test"] * 6
+    learned, tested = entries[:6], entries[6:]
+    assert all(0 < entry["given_jac"] < 60 for entry in learned)  # three tenths of the pixels were flipped
+    assert all(entry["given_jac"] == 100 for entry in tested)
+    for entry in entries:
+        truth, predicted = (
+            torch.tensor(np.asarray(Image.open(finished / "gallery" / entry["files"][layer])))
+            for layer in ("clean", "predicted")
+        )
+        classes = [c for c in (1, 2, 3) if (truth == c).any()]
+        jac = [((truth == c) & (predicted == c)).sum() / ((truth == c) | (predicted == c)).sum() for c in classes]
+        assert entry["jac"] == pytest.approx(100 * float(sum(jac)) / len(jac))
 
 
 def results_data(run: Path) -> str:

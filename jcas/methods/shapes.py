@@ -61,7 +61,7 @@ def overlap_with_ellipse(region: NDArray[np.bool_]) -> float:  # (H, W)
     step = math.ceil(math.sqrt(region.size / _MOST_PIXELS))
     region = region[::step, ::step]
     region = np.pad(region, [(side, side) for side in region.shape])
-    every = np.indices(region.shape).reshape(2, -1).T
+    every = np.indices(region.shape, np.float64).reshape(2, -1).T
     distance = moment_ellipse(region).distance(every).reshape(region.shape)
     last = np.count_nonzero(region) - 1
     ellipse = distance <= np.partition(distance.ravel(), last)[last]

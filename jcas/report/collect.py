@@ -48,6 +48,7 @@ class Picture:
     id: str
     split: str
     jac: float | None
+    given_jac: float | None  # of the labels it was trained on, or might have been
     files: Mapping[str, Path]  # "image", "given", "clean", "predicted"
 
 
@@ -210,6 +211,7 @@ def _read_gallery(folder: Path) -> tuple[Picture, ...]:
                 id=str(entry["id"]),
                 split=str(entry.get("split") or ""),
                 jac=number(entry.get("jac")),
+                given_jac=number(entry.get("given_jac")),
                 files=files,
             )
         )

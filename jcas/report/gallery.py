@@ -97,7 +97,7 @@ def _thumbnail_size(size: tuple[int, int], long_side: int = LONG_SIDE) -> tuple[
 
 
 def _pack_picture(gallery: Gallery, picture: Picture, labels: LabelSpace, size: tuple[int, int]) -> dict[str, Any]:
-    packed: dict[str, Any] = {"jac": picture.jac}
+    packed: dict[str, Any] = {"jac": picture.jac, "givenJac": picture.given_jac}
     maps = {layer: read_labels(picture.files[layer], labels, size) for layer in LAYERS if layer in picture.files}
     for layer, ids in maps.items():
         packed[layer] = gallery.store(label_png(ids, labels))

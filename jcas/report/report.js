@@ -123,10 +123,12 @@ function setUpGallery() {
       title.textContent = LAYERS[layer];
     }
     caption.append(title);
-    if (!missing && (layer === "predicted" || layer === "difference") && typeof data.jac === "number") {
-      const score = make("span", "", "Jac ");
-      score.append(make("b", "", data.jac.toFixed(1)));
-      caption.append(score);
+    const score = { given: "givenJac", predicted: "jac", difference: "jac" }[layer];
+    const jac = missing || !score ? undefined : data[score];
+    if (typeof jac === "number") {
+      const shown = make("span", "", "Jac ");
+      shown.append(make("b", "", jac.toFixed(1)));
+      caption.append(shown);
     }
     figure.append(stack, caption);
     return figure;
@@ -167,7 +169,7 @@ function setUpGallery() {
     const text = find.value.trim().toLowerCase();
     const kind = filters.kind ? filters.kind.value : "";
     const label = filters.label ? filters.label.value : "";
-    const found = entries.filter((entry) => entry.id.toLowerCase().includes(text)
+    const found = entries.filter((entry) => (entry.id + "  " + (entry.split || "")).toLowerCase().includes(text)
       && (!kind || entry.kinds.includes(kind)) && (!label || entry.labels.includes(label)));
     const key = keys[order.value];
     if (!key) return found;
