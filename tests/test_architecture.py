@@ -138,7 +138,11 @@ def test_module_imports_only_what_its_room_may_see(path: Path, module: str):
         ("jcas.core.losses", "from jcas import schema", "imports jcas.schema"),
         ("jcas.noise.flip", "from jcas.data import files", "noise may see only ['core']"),
         ("jcas.models.tiny", "from jcas.core import refine", "models may see only ['schema']"),
-        ("jcas.methods.jcas", "from jcas.models import build_model", "methods may see only ['core', 'noise', 'schema']"),
+        (
+            "jcas.methods.jcas",
+            "from jcas.models import build_model",
+            "methods may see only ['core', 'noise', 'schema']",
+        ),
         (
             "jcas.report.page",
             "from jcas.metrics import SegmentationScores",

@@ -61,10 +61,10 @@ class ImageEvidence(nn.Module):
             self.witness.start_epoch()
         self.outlines.forget()
 
-    def end_epoch(self) -> None:
-        """Learn from its counts."""
+    def end_epoch(self, *, listened: bool) -> None:
+        """Learn from its counts; ``listened``: whether its word counted in this epoch."""
         if self.witness is not None:
-            self.witness.end_epoch()
+            self.witness.end_epoch(listened=listened)
 
     @property
     def speaker(self) -> Literal["witness", "background", "looks"]:
@@ -180,7 +180,9 @@ class ImageEvidence(nn.Module):
         moved = self.moves_outlines and bool(self.outlines.offset.any())
         if moved and not (drawn and self.speaker == "witness"):
             found["outlines"] = "moved by " + " ".join(f"{value:+.2f}" for value in self.outlines.offset.tolist())
-        if drawn and self.witness is not None and bool(self.witness.known.all()) and self.witness.denies:
+        if drawn and self.witness is not None and bool(self.witness.silenced):
+            found["colours"] = "no longer heard"
+        elif drawn and self.witness is not None and bool(self.witness.known.all()) and self.witness.denies:
             found["colours"] = (
                 f"not heard, {float(self.witness.denied):.0%} of the cores of objects look like background"
             )

@@ -335,7 +335,7 @@ class JCAS(Method):
     def end_epoch(self, epoch: int) -> None:
         """Turn the epoch's counts into prior and matrices (learned ones take only the prior, and only once)."""
         if self.evidence is not None:
-            self.evidence.end_epoch()
+            self.evidence.end_epoch(listened=self.image_objects)
         if self.counts.empty:
             return
         if not self.recipe.learned_matrices:

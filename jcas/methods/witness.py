@@ -11,7 +11,8 @@ from jcas.methods.base import summed_over_processes
 from jcas.schema import IGNORE
 
 WIDTH = 24
-_MOST_PIXELS = 64 * 64
+_MOST_PIXELS = 64 * 64  # that it learns from
+_MOST_PIXELS_OF_CORES = 128 * 128
 _LEAST_INFORMED = 1 / 4  # of 8 sets of labels: 0.33 to 0.4 with ellipses where colours tell; 0 to 0.14 where not
 _CORE = 1 / 4  # of the pixels of objects
 _MOST_DENIED = 1 / 4  # of the cores of objects: at most 0.18 where colours tell, from 0.3 on where they only seem to
@@ -50,6 +51,7 @@ class ColourWitness(nn.Module):
         self.known: Tensor
         self.distinct: Tensor
         self.denied: Tensor  # share of the cores of objects that it takes for background
+        self.silenced: Tensor  # whether it has lost its say
         self.shares: Tensor  # of the classes in what was taught
         counters = {
             "counts": (num_classes, num_classes),
@@ -63,6 +65,7 @@ class ColourWitness(nn.Module):
         self.register_buffer("known", torch.zeros(num_classes, dtype=torch.bool))
         self.register_buffer("distinct", torch.zeros(num_classes, dtype=torch.bool))
         self.register_buffer("denied", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("silenced", torch.tensor(False))
         self.register_buffer("shares", torch.full((num_classes,), 1 / num_classes))
 
     def forward(self, image: Tensor) -> Tensor:  # (B, channels, H, W) -> (B, C, H, W)
@@ -72,7 +75,9 @@ class ColourWitness(nn.Module):
 
     def lesson(self, image: Tensor, labels: Tensor, taught: Tensor) -> Tensor:
         """Cross-entropy with the classes ``taught`` (B, H, W); what it says is counted against the ``labels``."""
-        image, labels, taught = thinned(image), thinned(labels), thinned(taught)
+        image, labels, taught = (thinned(each, _MOST_PIXELS_OF_CORES) for each in (image, labels, taught))
+        within = thinned(object_cores(labels), _MOST_PIXELS)
+        image, labels, taught = (thinned(each, _MOST_PIXELS) for each in (image, labels, taught))
         said = self(image)
         with torch.no_grad():
             self.colour += summed_over_processes(colour_and_variation(image).sum(0))
@@ -81,7 +86,6 @@ class ColourWitness(nn.Module):
             self.counts += summed_over_processes(confusion_counts(named, labels, classes).sum(0))
             self.taught += summed_over_processes(torch.bincount(taught[taught != IGNORE], minlength=classes).double())
             self.fitting += summed_over_processes(self._fitting(said, labels))
-            within = object_cores(labels)
             self.cores += summed_over_processes(torch.stack([within.sum(), (within & (named == 0)).sum()]).double())
         total = functional.cross_entropy(said, taught, ignore_index=IGNORE, reduction="sum")
         return total / (taught != IGNORE).sum().clamp_min(1)
@@ -91,14 +95,20 @@ class ColourWitness(nn.Module):
         for counts in (self.counts, self.taught, self.fitting, self.colour, self.cores):
             counts.zero_()
 
-    def end_epoch(self) -> None:
-        """Learn from the counts which classes it knows; an epoch without lessons changes nothing."""
+    def end_epoch(self, *, listened: bool) -> None:
+        """Learn from the counts which classes it knows; an epoch without lessons changes nothing.
+
+        Where it was ``listened`` to, its word has changed what it is taught: if it no longer deserves to be heard, it
+        is not heard again. Else it would come and go, and take labels away in every other epoch.
+        """
+        spoke = listened and self.heard
         if bool(self.counts.any()):
             in_colour = self.colour[0] > _LEAST_COLOUR * self.colour[1]
             self.known.copy_(known_classes(self.counts) & in_colour)
             self.distinct.copy_(distinct_classes(self.fitting) & in_colour)
             self.denied.copy_(self.cores[1] / self.cores[0].clamp_min(1))
             self.shares.copy_(self.taught / self.taught.sum())
+        self.silenced |= spoke and not self.heard
 
     @property
     def denies(self) -> bool:
@@ -112,7 +122,7 @@ class ColourWitness(nn.Module):
     @property
     def heard(self) -> bool:
         """Whether it knows all classes and denies no object: who takes a wrist for a shaft may not object to either."""
-        return bool(self.known.all()) and not self.denies
+        return bool(self.known.all()) and not self.denies and not bool(self.silenced)
 
     def confirmed(self, image: Tensor, labels: Tensor) -> Tensor:  # (B, H, W)
         """The labels that it would give, too; the others become 255 = ignore."""
@@ -163,10 +173,10 @@ class ColourWitness(nn.Module):
         return found
 
 
-def thinned(maps: Tensor) -> Tensor:  # (..., H, W) -> (..., h, w)
-    """Every k-th pixel of every k-th row, at most about 64 x 64: enough to learn colours from."""
+def thinned(maps: Tensor, most: int) -> Tensor:  # (..., H, W) -> (..., h, w)
+    """Every k-th pixel of every k-th row, at most this many of an image."""
     step = 1
-    while maps[..., ::step, ::step].shape[-2:].numel() > _MOST_PIXELS:
+    while maps[..., ::step, ::step].shape[-2:].numel() > most:
         step += 1
     return maps[..., ::step, ::step]
 
@@ -175,7 +185,7 @@ def object_cores(labels: Tensor) -> Tensor:  # (B, H, W) -> (B, H, W) of bool
     """The innermost pixels of the objects of an image: outlines shrink by whole pixels while a quarter of them is left.
 
     What is labelled otherwise than background is one object, whatever its classes. The border of the image is no
-    outline, nor is that of unknown pixels (255). Where no outline shrinks, as around small objects, there are no cores.
+    outline, nor is that of unknown pixels (255). Where no outline shrinks, as of thin lines, all is core.
 
     >>> drawn = [[0, 0, 0, 0, 0], [0, 1, 1, 1, 0], [0, 1, 2, 1, 0], [0, 1, 1, 1, 0], [0, 1, 1, 1, 0]]
     >>> object_cores(torch.tensor([drawn]))[0].int().tolist()
@@ -187,7 +197,7 @@ def object_cores(labels: Tensor) -> Tensor:  # (B, H, W) -> (B, H, W) of bool
         shrunk = -functional.max_pool2d(-within[:, None], 3, stride=1, padding=1)[:, 0]
         shrunk = torch.where((shrunk * known).sum((1, 2), keepdim=True) >= wanted, shrunk, within)
         if torch.equal(shrunk, within):
-            return (within > 0) & known & (within != whole).flatten(1).any(1).view(-1, 1, 1)
+            return (within > 0) & known
         within = shrunk
 
 

@@ -1,5 +1,6 @@
 """The witness of colours: what it learns from, when it is asked."""
 
+import pytest
 import torch
 from scipy.ndimage import binary_erosion
 
@@ -28,7 +29,7 @@ def test_it_learns_colours_and_then_knows_them():
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-        witness.end_epoch()
+        witness.end_epoch(listened=False)
     assert losses[-1] < losses[0] / 4 and witness.heard
     kept = witness.confirmed(image, labels)
     assert (kept == labels).float().mean() > 0.9 and ((kept == labels) | (kept == 255)).all()
@@ -55,7 +56,7 @@ def taught(image: torch.Tensor, labels: torch.Tensor, num_classes: int, *, epoch
             optimizer.zero_grad()
             witness.lesson(image, labels, labels).backward()
             optimizer.step()
-        witness.end_epoch()
+        witness.end_epoch(listened=False)
     return witness.eval()
 
 
@@ -103,13 +104,27 @@ def test_who_denies_the_cores_of_objects_is_not_heard():
     assert (rim.confirmed(*left)[:, 10:30, 26:30] == 255).float().mean() > 0.9
 
 
+def test_lines_too_thin_to_have_an_inside_are_core():
+    """Half of each vessel was drawn: most of what has its colour is called background, and so is it, too, by colour."""
+    image, labels = torch.zeros(2, 3, 40, 40), torch.zeros(2, 40, 40, dtype=torch.long)
+    image[:, 0] = 0.8
+    for left in (4, 14, 24, 34):  # four lines of four columns, of which one is labelled on three and two on the fourth
+        image[:, :, :, left : left + 4] = torch.tensor([0.0, 0.0, 0.8]).view(3, 1, 1)
+        labels[:, :, left] = 1
+    labels[:, :, 4:8] = 1
+    image += 0.02 * torch.rand(image.shape, generator=torch.Generator().manual_seed(0))
+    image[:, 1] += 0.3 * labels * (torch.arange(40) % 3 == 0)  # some that stand out, or it would know nothing
+    witness = taught(image, labels, 2)
+    assert witness.known.all() and witness.denies and not witness.heard
+
+
 def test_cores_are_what_is_left_while_a_quarter_is():
     generator = torch.Generator().manual_seed(3)
     labels = torch.nn.functional.avg_pool2d(torch.rand(6, 40, 40, generator=generator), 5, 1, 2)
     labels = (labels > 0.47).long() * torch.randint(1, 3, (6, 40, 40), generator=generator)
     labels[0], labels[1], labels[2, :6] = 0, 1, 255  # no object, no outline, unknown
     labels[3, :, 12:], labels[4] = 255, 0
-    labels[4, 4:6, 4:9] = 1  # too small
+    labels[4, 4:6, 4:9] = 1  # two pixels wide
     for found, given in zip(object_cores(labels), labels, strict=True):
         whole, known = (given != 0).numpy(), (given != 255).numpy()
         slow = whole
@@ -118,9 +133,8 @@ def test_cores_are_what_is_left_while_a_quarter_is():
             if (shrunk & known).sum() < (whole & known).sum() / 4 or (shrunk == slow).all():
                 break
             slow = shrunk
-        expected = slow & known & (slow != whole).any()
-        assert torch.equal(found, torch.tensor(expected))
-    assert [bool(found.any()) for found in object_cores(labels)] == [False, False, True, True, False, True]
+        assert torch.equal(found, torch.tensor(slow & known))
+    assert not object_cores(labels)[0].any() and torch.equal(object_cores(labels)[4], labels[4] == 1)
 
 
 def test_colours_weigh_whatever_the_shares():
@@ -176,8 +190,28 @@ def test_an_epoch_without_lessons_changes_nothing():
     for known in (False, True):
         witness.known.fill_(known)
         witness.start_epoch()
-        witness.end_epoch()
+        witness.end_epoch(listened=False)
         assert witness.heard == known
+
+
+@pytest.mark.parametrize("listened", [False, True])
+def test_who_was_listened_to_and_no_longer_deserves_it_is_not_heard_again(listened):
+    image, labels = an_object_of_two_colours(4)
+    witness = taught(image, labels, 2).train()
+    assert witness.heard
+    for taught_now, heard in ((torch.zeros_like(labels), False), (labels, not listened)):
+        optimizer = torch.optim.AdamW(witness.parameters(), 0.02)
+        for _ in range(2):
+            witness.start_epoch()
+            for _ in range(60):
+                optimizer.zero_grad()
+                witness.lesson(image, labels, taught_now).backward()
+                optimizer.step()
+            witness.start_epoch()
+            witness.lesson(image, labels, taught_now)
+            witness.end_epoch(listened=listened)
+        assert witness.heard == heard
+    assert bool(witness.silenced) == listened and witness.known.all() and not witness.denies
 
 
 def test_it_does_not_see_neighbours():
@@ -190,9 +224,9 @@ def test_it_does_not_see_neighbours():
 
 def test_large_images_are_thinned_and_small_ones_are_not():
     maps = torch.arange(64 * 64).view(1, 64, 64)
-    assert torch.equal(thinned(maps), maps)
+    assert torch.equal(thinned(maps, 64 * 64), maps)
     large = torch.rand(2, 3, 200, 130)
-    assert torch.equal(thinned(large), large[..., ::3, ::3])
+    assert torch.equal(thinned(large, 64 * 64), large[..., ::3, ::3])
 
 
 def test_a_class_counts_as_known_from_a_quarter_on():
