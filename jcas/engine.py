@@ -19,6 +19,7 @@ import struct
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -35,7 +36,7 @@ from torch.utils.data import DataLoader
 
 from jcas.config import Config
 from jcas.data import Dataset, Preparation, check, evaluation_loader, open_dataset, training_loader
-from jcas.gallery import write_gallery, write_masks
+from jcas.gallery import spread, write_gallery, write_masks
 from jcas.inference import score, segment
 from jcas.methods import Method
 from jcas.methods.base import summed_over_processes
@@ -55,6 +56,7 @@ from jcas.schema import Batch
 from jcas.version import __version__
 
 _SEED_STRIDE = 1_000_003  # a prime: seeds of (run, epoch, process) do not meet
+_SURVEYED = 128  # training masks that a method sees before it trains
 
 
 class TrainingError(RuntimeError):
@@ -75,6 +77,7 @@ class Engine(lit.LightningModule):
         self._batches = 0
         self.epoch_record: dict[str, Any] = {}
         self.validation_losses: list[float] = []  # of this epoch, batch by batch
+        self.yardstick = ""  # by which they were measured
 
     # --- data ----------------------------------------------------------------------------------------------------
 
@@ -100,6 +103,14 @@ class Engine(lit.LightningModule):
             cache=cache,
             repeat_threshold=self.method.repeat_threshold,
         )
+
+    def _stored_masks(self) -> Iterator[Tensor]:  # (H, W) each
+        """Labels of training images, evenly over all of them, as they are stored; 255 where they weigh nothing."""
+        clean = self.config.labels == "clean"
+        for record in spread(self.dataset.split("train"), _SURVEYED):
+            sample = self.dataset.load(record, clean=clean)
+            mask = sample.clean if clean and sample.clean is not None else sample.noisy
+            yield mask if sample.weight is None else mask.masked_fill(sample.weight == 0, self.dataset.labels.ignore)
 
     def evaluation_batches(self, split: str) -> DataLoader[Batch]:
         """Batches of a split at training size; every process sees all of them, so that all agree without talking."""
@@ -157,6 +168,8 @@ class Engine(lit.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """Seed this epoch, tell the method, reset the sums."""
+        if self.current_epoch == 0:
+            self.method.survey(self._stored_masks())
         torch.manual_seed((self.config.seed * _SEED_STRIDE + self.current_epoch) * 64 + self.global_rank)
         self.method.start_epoch(self.current_epoch)
         self._sums, self._batches = {}, 0
@@ -229,7 +242,7 @@ class Engine(lit.LightningModule):
                     scores.update(believed.cpu(), batch.clean.cpu(), batch.ids)
             if images:
                 found["val"] = {"loss": sum(losses) / images}
-                self.validation_losses = losses
+                self.validation_losses, self.yardstick = losses, self.method.yardstick
                 self.method.end_validation()
             if split == watched and self.dataset.truth_is_clean(split):
                 tables = scores.compute()
@@ -257,6 +270,7 @@ class RunWriter(Checkpoint):  # a Checkpoint runs after the module has closed th
         self.log_lines = log_lines
         self.config = config
         self.least: list[float] | None = None  # validation losses, batch by batch, of the epoch with the least sum
+        self.yardstick = ""  # by which they were measured
         self.best_epoch = 0
 
     @property
@@ -266,21 +280,25 @@ class RunWriter(Checkpoint):  # a Checkpoint runs after the module has closed th
 
     def state_dict(self) -> dict[str, Any]:
         """Selection so far; travels in the checkpoint."""
-        return {"least": self.least, "best_epoch": self.best_epoch}
+        return {"least": self.least, "yardstick": self.yardstick, "best_epoch": self.best_epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Selection so far, from the checkpoint."""
         self.least, self.best_epoch = state_dict.get("least"), state_dict["best_epoch"]
+        self.yardstick = state_dict.get("yardstick", "")
 
     def chooses(self, engine: Engine) -> bool:
-        """Whether this epoch is the one to keep so far: the last, or the latest that is `no_worse` than the best."""
+        """Whether this epoch is the one to keep so far: the last, or the latest that is `no_worse` than the best.
+
+        Only epochs that were measured alike are compared: a method may change its mind about which labels count.
+        """
         if self.config.selection == "last" or not engine.method.selectable:  # the first epoch that may be kept is
             return True
         losses = engine.validation_losses
         if not all(map(math.isfinite, losses)):
             return False
-        if self.least is None or sum(losses) < sum(self.least):
-            self.least = losses
+        if self.least is None or engine.yardstick != self.yardstick or sum(losses) < sum(self.least):
+            self.least, self.yardstick = losses, engine.yardstick
         return no_worse(losses, self.least)
 
     def on_train_start(self, trainer: lit.Trainer, pl_module: lit.LightningModule) -> None:
@@ -363,7 +381,8 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
             print(f"jcas: {classes} in the training labels of {dataset.root} and cannot be learnt", file=sys.stderr)
     checkpoint = _checkpoint_to_resume(writer.last, engine) if resume else None
     if config.compile:
-        method.model.compile()
+        for network in method.networks():
+            network.compile()
     started, clock, commit = datetime.now(UTC), time.perf_counter(), source_commit()
     try:
         trainer.fit(engine, ckpt_path=checkpoint, weights_only=True if checkpoint else None)
@@ -378,6 +397,7 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     about["seconds"] = sum(line["seconds"] for line in lines)
     if all("cpu_seconds" in line for line in lines):
         about["cpu_seconds"] = sum(line["cpu_seconds"] for line in lines)
+    engine.to(trainer.strategy.root_device)  # the end of a training puts its module on the CPU
     results = _finish(engine, writer, out, about)
     results["seconds_with_evaluation"] = time.perf_counter() - clock
     write_json(out / "results.json", results)
@@ -470,7 +490,7 @@ def _checkpoint_to_resume(path: Path, engine: Engine) -> str | None:
 
 def _finish(engine: Engine, writer: RunWriter, out: Path, about: dict[str, Any]) -> dict[str, Any]:
     """Evaluate the selected and the last epoch on the test split and write everything."""
-    config, dataset, method = engine.config, engine.dataset, engine.method.to(engine.device)
+    config, dataset, method = engine.config, engine.dataset, engine.method
     split = "test" if dataset.split("test") else "val"
     if not dataset.split(split):
         print(f"jcas: {dataset.root} has no test or val images: the model is not evaluated", file=sys.stderr)

@@ -7,6 +7,7 @@ and resumed like any weight.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -106,9 +107,20 @@ class Method(nn.Module):
         return corrected_cross_entropy(probs, batch.noisy, self.noise(), weight=batch.weight)
 
     @property
+    def yardstick(self) -> str:
+        """By what `validation_loss` measures now: losses are compared between epochs of the same yardstick only."""
+        return ""
+
+    @property
     def selectable(self) -> bool:
         """Whether the current epoch may be the one that is kept; False while a method still prepares."""
         return True
+
+    def survey(self, masks: Iterable[Tensor]) -> None:  # (H, W) each
+        """Called once before the first epoch, on every process, with training labels as they are stored.
+
+        That is before anything resizes, crops or turns them: such labels show best how they were made.
+        """
 
     def start_epoch(self, epoch: int) -> None:
         """Called before each training epoch (counted from 0), on every process."""

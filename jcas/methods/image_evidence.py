@@ -81,6 +81,12 @@ class ImageEvidence(nn.Module):
         return "background" if in_vain and bool(self.witness.distinct.any()) else "looks"
 
     @property
+    def yardstick(self) -> str:
+        """Whose word on drawn labels and predictions counts, and whether outlines are moved."""
+        moved = self.moves_outlines and bool(self.outlines.offset.any())
+        return f"{self.speaker} {bool(self.outlines.telling)} {moved}"
+
+    @property
     def no_habit_seen(self) -> bool:
         """Whether it has looked for what is wrong with drawn labels everywhere, and found nothing.
 

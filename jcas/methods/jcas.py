@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -192,7 +193,7 @@ class JCAS(Method):
                 refinement=recipe.refinement,
                 moves_outlines=recipe.outline_bias,
             )
-        self._sees_kind = recipe.appearance  # the first epoch, which comes by all labels, tells of which kind they are
+        self._sees_kind = self._sees_agreement = recipe.appearance  # the first epoch comes by all labels
         if recipe.released_network:
             _freeze_early_layers(model)
 
@@ -234,6 +235,13 @@ class JCAS(Method):
     def selectable(self) -> bool:
         """The warm-up only prepares."""
         return not self.warming_up
+
+    @property
+    def yardstick(self) -> str:
+        """Who objects to labels and refines predictions decides which labels count, and how easily they are met."""
+        if self.evidence is None or not self.image_objects:
+            return super().yardstick
+        return self.evidence.yardstick
 
     @property
     def image_objects(self) -> bool:
@@ -321,10 +329,17 @@ class JCAS(Method):
             found["neighbours"] = "heard" if apart == 1 else f"heard, {apart} pixels apart"
         return found
 
+    def survey(self, masks: Iterable[Tensor]) -> None:
+        """See of which kind the labels are."""
+        if self.evidence is not None:
+            for mask in masks:
+                self.counts.add_kind(mask[None].to(self.counts.prior.device), everywhere_the_same=True)
+
     def start_epoch(self, epoch: int) -> None:
         """Enter the stage of this epoch and start its counts."""
         self.epoch.fill_(epoch)
         self._sees_kind = self.evidence is not None and self.counts.mean_roughness is None
+        self._sees_agreement = self.evidence is not None and not bool(self.counts.agreement.any())
         begun = bool(self.pairs_of_drawn) or self.latest_pairs is None or epoch <= self.latest_pairs
         # Not later: a prediction must not ask features nobody trained.
         self.pairs_of_drawn.fill_(begun and self._no_habit_seen)
@@ -351,8 +366,10 @@ class JCAS(Method):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The joint loss; reads top to bottom as the paper's Fig. 2 does."""
-        if self._sees_kind:
+        if self._sees_kind:  # nobody showed the masks as they are stored
             self.counts.add_kind(_trusted(batch))
+        if self._sees_agreement:
+            self.counts.add_agreement(_trusted(batch))
         output = self.model(batch.image)
         if int(self.epoch) >= self.first_count:
             self._count(output.logits, batch)

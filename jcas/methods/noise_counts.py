@@ -99,13 +99,19 @@ class NoiseCounts(nn.Module):
         self.pairs_of_validation += pair_counts(confusion)
 
     @torch.no_grad()
-    def add_kind(self, labels: Tensor) -> None:  # (B, H, W)
-        """See of which kind the labels are, and how far apart they must be not to repeat each other."""
+    def add_kind(self, labels: Tensor, *, everywhere_the_same: bool = False) -> None:  # (B, H, W)
+        """See of which kind the labels are; ``everywhere_the_same``: every process sees these."""
         rough = roughness(labels, self.num_classes).double()
-        self.roughness += summed_over_processes(torch.stack([rough.nansum(), (~rough.isnan()).sum()]))
-        self.agreement += summed_over_processes(agreement_counts(labels))
+        found = torch.stack([rough.nansum(), (~rough.isnan()).sum()])
         shapes = count_ellipses(labels) if drawn(float(rough.nanmean())) else (0, 0)  # flips make a thousand pieces
-        self.shapes += summed_over_processes(self.shapes.new_tensor(shapes))
+        pieces = self.shapes.new_tensor(shapes)
+        self.roughness += found if everywhere_the_same else summed_over_processes(found)
+        self.shapes += pieces if everywhere_the_same else summed_over_processes(pieces)
+
+    @torch.no_grad()
+    def add_agreement(self, labels: Tensor) -> None:  # (B, H, W)
+        """See how far apart labels must be not to repeat each other: in training, where masks may be enlarged."""
+        self.agreement += summed_over_processes(agreement_counts(labels))
 
     @property
     def reach(self) -> int:
