@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -14,6 +15,15 @@ _COLOURS = (
     (0, 0, 0), (78, 121, 167), (242, 142, 43), (225, 87, 89), (118, 183, 178), (89, 161, 79),
     (237, 201, 72), (176, 122, 161), (255, 157, 167), (156, 117, 95), (186, 176, 172),
 )  # fmt: skip
+
+
+def _colour(label: int) -> tuple[int, int, int]:
+    """Of a class that has none of its own; beyond the palette hues a golden angle apart, darker in every other turn."""
+    if label < len(_COLOURS):
+        return _COLOURS[label]
+    hue, lightness = label * 0.618034 % 1, (0.35, 0.6)[label % 2]
+    red, green, blue = colorsys.hls_to_rgb(hue, lightness, 0.65)
+    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 @dataclass(frozen=True)
@@ -34,8 +44,7 @@ class LabelSpace:
         if len(set(self.names)) != len(self.names):
             raise ValueError(f"class names must differ, got names={self.names!r}")
         if not self.colours:
-            palette = tuple(_COLOURS[i % len(_COLOURS)] for i in range(len(self.names)))
-            object.__setattr__(self, "colours", palette)
+            object.__setattr__(self, "colours", tuple(_colour(i) for i in range(len(self.names))))
         if len(self.colours) != len(self.names):
             raise ValueError(f"{len(self.names)} classes but {len(self.colours)} colours")
 

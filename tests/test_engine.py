@@ -221,6 +221,12 @@ def test_of_epochs_that_validation_cannot_tell_apart_the_latest_is_kept(noisy, t
         engine.validation_losses = losses
         assert writer.chooses(engine) is chosen
     assert writer.least == [1.0, 1.2, 0.8]
+    resumed = RunWriter(tmp_path, config)
+    resumed.load_state_dict(writer.state_dict())
+    engine.yardstick = "another"  # what came before is no longer asked
+    for losses, chosen in (([5.0, 5.0, 5.0], True), ([5.1, 5.2, 5.3], False), ([4.0, 4.0, 4.0], True)):
+        engine.validation_losses = losses
+        assert writer.chooses(engine) is resumed.chooses(engine) is chosen
     config = small(noisy, method="baseline", selection="last").resolved()
     assert RunWriter(tmp_path, config).chooses(engine)
 

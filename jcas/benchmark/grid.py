@@ -19,6 +19,7 @@ from jcas.benchmark.noisy_sets import (
     NoiseSpec,
     NoisySet,
     check_noise,
+    label_hash,
     parse_noise,
     prepare,
     prepare_clean,
@@ -293,6 +294,11 @@ def _expect_same_sources(grid: Grid, datasets: Sequence[Dataset], specs: Sequenc
                 raise ValueError(
                     f"{grid.out}: its {dataset.name!r} is {found.root}, got {dataset.root}; "
                     "give this one another name in its dataset.yaml, or choose another --out"
+                )
+            if found.labels is not None and found.labels != label_hash(dataset):
+                raise ValueError(
+                    f"{grid.out}: images, splits or masks of {dataset.root} have changed since its cells were planned; "
+                    "choose another --out"
                 )
             if found.noise in models and _is_elsewhere(found.run, models[found.noise]):
                 raise ValueError(

@@ -65,6 +65,7 @@ class NoisySet:
     affinity_noise_rate: float | None = None
     root: str | None = None  # folder of the dataset itself; grids of older versions do not know it
     run: str | None = None  # folder of sfda's model
+    labels: str | None = None  # `label_hash` of the dataset
 
     def to_json(self) -> dict[str, Any]:
         """As ``grid.json`` stores it."""
@@ -123,7 +124,8 @@ def prepare(dataset: Dataset, spec: NoiseSpec, out: Path, *, progress: bool = Tr
     """
     if spec.name == AS_THEY_ARE:
         root = str(dataset.root.resolve())
-        return NoisySet(dataset.name, spec.label, root, AS_THEY_ARE, {}, **_rates_as_they_are(dataset), root=root)
+        rates = _rates_as_they_are(dataset)
+        return NoisySet(dataset.name, spec.label, root, AS_THEY_ARE, {}, **rates, root=root, labels=label_hash(dataset))
     noise: Noise | str = spec.name
     if spec.source is not None:
         noise = predicted_labels(spec.source, dataset)
@@ -172,7 +174,18 @@ def _noisy_copy(
         about["affinity_noise_rate"],
         root=str(dataset.root.resolve()),
         run=str(Path(noise.source).resolve()) if isinstance(noise, SFDA) else None,
+        labels=label_hash(dataset),
     )
+
+
+def label_hash(dataset: Dataset) -> str:
+    """Changes with the images that a dataset lists, their splits, and the bytes of its masks."""
+    found = hashlib.sha256()
+    for record in sorted(dataset.records, key=lambda record: record.id):
+        found.update(f"{record.id}\0{record.split}\0".encode())
+    for path in sorted({p for r in dataset.records for p in (r.noisy, r.clean) if p is not None}):
+        found.update(f"{path.parent.name}/{path.name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()[:16]
 
 
 def _file_safe(text: str) -> str:

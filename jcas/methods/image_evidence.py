@@ -155,15 +155,22 @@ class ImageEvidence(nn.Module):
         """Whether validation labels, where labels are flipped, speak for refinement by appearance."""
         return bool(self.gain > 0)
 
+    def coloured(self, image: Tensor, probs: Tensor) -> Tensor:  # (B, C, H, W)
+        """Predictions with the word of a witness that is heard, at half its strength.
+
+        Of an image or a window as large as those it has learned from: it sees colours among those around them.
+        """
+        if not self.refinement or self.witness is None or self.speaker != "witness":
+            return probs
+        return (probs.clamp_min(1e-9).log() + self.witness(image).log_softmax(1) / 2).softmax(1)
+
     def refined(self, image: Tensor, probs: Tensor, *, drawn: bool) -> Tensor:  # (B, C, H, W)
-        """Predictions with the image's word at half its strength, because they have seen it already.
+        """`coloured` predictions with what else the image says, at half its strength: they have seen it already.
 
         Of labels that were not ``drawn`` a witness has learned nothing; looks speak if validation labels show a gain.
         """
-        if not self.refinement:
+        if not self.refinement or (drawn and self.speaker == "witness"):
             return probs
-        if self.witness is not None and drawn and self.speaker == "witness":
-            return (probs.clamp_min(1e-9).log() + self.witness(image).log_softmax(1) / 2).softmax(1)
         if self.witness is not None and drawn and self.speaker == "background":
             return self.witness.weighed(image, probs)
         if drawn and self._groups_refine:

@@ -518,7 +518,7 @@ class JCAS(Method):
         return coarse + resized(refined - on_grid, coarse.shape[2:])
 
     def finish(self, images: Tensor, probs: Tensor) -> Tensor:
-        """With what the image has to say: outlines, witness, appearance."""
+        """With what the whole image has to say: outlines, appearance; a witness has spoken in `segment`."""
         if self.evidence is not None and self.image_objects:
             probs = self.evidence.unbiased(probs)
         return self._with_the_image(images, probs)
@@ -584,6 +584,11 @@ class JCAS(Method):
         return self._asks_validation and known and self.counts.of_flipped_labels
 
     def segment(self, images: Tensor) -> Tensor:
+        """Softmax of the refined logits, with the word of a witness of drawn labels that is heard."""
+        probs = self._segmented(images)
+        return self.evidence.coloured(images, probs) if self.evidence is not None and self.image_objects else probs
+
+    def _segmented(self, images: Tensor) -> Tensor:
         """Softmax of the refined logits; without DAR where the warm-up has not trained it."""
         output = self.model(images)
         size = images.shape[2:]

@@ -60,6 +60,8 @@ def overlap_with_ellipse(region: NDArray[np.bool_]) -> float:  # (H, W)
     """
     step = math.ceil(math.sqrt(region.size / _MOST_PIXELS))
     region = region[::step, ::step]
+    if not region.any():  # a line between the pixels that are kept
+        return 0.0
     region = np.pad(region, [(side, side) for side in region.shape])
     every = np.indices(region.shape, np.float64).reshape(2, -1).T
     distance = moment_ellipse(region).distance(every).reshape(region.shape)

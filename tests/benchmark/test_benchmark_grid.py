@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -177,13 +178,34 @@ def test_another_folder_of_the_same_name_is_refused_unless_the_first_has_moved(t
     assert len(grid.cells) == 2 and grid.sets[0].root == str(tmp_path / "moved")
 
 
+@pytest.mark.parametrize("change", ["mask", "image", "split"])
+def test_a_dataset_that_has_changed_is_refused(truth, tmp_path, capsys, change):
+    data, out = Path(shutil.copytree(truth, tmp_path / "data")), tmp_path / "out"
+    plan(out, [data], noises=[NOISE], methods=["baseline"], settings=SETTINGS, progress=False)
+    mask = next((data / "masks").iterdir())
+    if change == "mask":
+        Image.fromarray(np.asarray(Image.open(mask)) * 0).save(mask)
+    elif change == "image":
+        for folder in ("images", "masks"):
+            shutil.copyfile(data / folder / mask.name, data / folder / "another.png")
+        with (data / "split.csv").open("a") as file:
+            file.write("another,train\n")
+    else:
+        text = (data / "split.csv").read_text()
+        (data / "split.csv").write_text(text.replace(f"{mask.stem},train", f"{mask.stem},test"))
+        assert (data / "split.csv").read_text() != text
+    flags = ("--methods", "volmin", "--epochs", 1, "--batch-size", 4, "--out", out)
+    code, err = jcas("benchmark", data, "--noise", "none", *flags, capsys=capsys)
+    assert code == 2 and err.strip().count("\n") == 0 and "have changed since" in err
+
+
 def test_a_grid_that_does_not_know_its_sources_is_extended_and_keeps_its_cells(truth, tmp_path):
     data, out = named_copy(truth, tmp_path / "data", "my data"), tmp_path / "out"
     arguments = {"noises": [NOISE], "settings": SETTINGS, "progress": False}
     old = plan(out, [data], methods=["baseline"], **arguments)
     content = json.loads((out / "grid.json").read_text())
     for found in content["sets"]:
-        del found["root"], found["run"]
+        del found["root"], found["run"], found["labels"]
     content["cells"][0]["name"] = "my-data__pair_flip-rate=0.3__baseline__s0"  # as older versions called it
     (out / "grid.json").write_text(json.dumps(content))
     data = Path(shutil.copytree(data, tmp_path / "elsewhere"))

@@ -455,3 +455,9 @@ def test_however_large_the_share_a_group_is_left_to_train_on(tmp_path):
     names = {name: ("train", "a" if k < 10 else "b") for k, name in enumerate(numbered(20))}
     held = read_folder(parted(tmp_path, names)).with_validation(0.9)
     assert len(held.split("train")) == len(held.split("val")) == 10
+
+
+def test_every_class_has_a_colour_of_its_own():
+    colours = LabelSpace(tuple(map(str, range(30)))).colours
+    apart = [sum(abs(a - b) for a, b in zip(one, other, strict=True)) for one in colours for other in colours]
+    assert sorted(apart)[len(colours)] > 15  # the nearest two; black is the background's alone

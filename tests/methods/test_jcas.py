@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from jcas.config import make_config
 from jcas.core import (
     class_to_affinity,
     corrected_cross_entropy,
@@ -15,6 +16,7 @@ from jcas.core import (
     unchallenged,
 )
 from jcas.core.counting import CORE, confusion_counts, pair_counts
+from jcas.inference import segment
 from jcas.methods import JCAS
 from jcas.methods.base import class_loss, resized_labels
 from jcas.methods.noise_counts import NoiseCounts
@@ -390,8 +392,55 @@ def test_what_the_image_says_at_the_end():
     method.evidence.outlines.telling.fill_(True)
     assert torch.equal(method.finish(data.image, probs), refined_by_appearance(data.image, unbiased))
     method.evidence.witness.known.fill_(True)
-    heard = probs * method.evidence.witness(data.image).softmax(1).sqrt()
-    assert torch.allclose(method.finish(data.image, probs), heard / heard.sum(1, keepdim=True), atol=1e-5)
+    assert torch.equal(method.finish(data.image, probs), probs)  # a witness has spoken in `segment`
+    plain = method.model(data.image).logits
+    plain = torch.nn.functional.interpolate(plain, size=(64, 64), mode="bilinear", align_corners=False).softmax(1)
+    heard = plain * method.evidence.witness(data.image).softmax(1).sqrt()
+    assert torch.allclose(method.segment(data.image), heard / heard.sum(1, keepdim=True), atol=1e-5)
+
+
+def test_a_witness_speaks_of_windows_as_large_as_those_it_learned_from():
+    """The light falls off over a large image; among the colours of a window a colour says what it said in training."""
+    method = after_warm_up(drawn_batch()).eval()
+    method.evidence.witness.known.fill_(True)
+    image = drawn_batch().image[:1]
+    large = torch.cat([image, 0.4 * image], 3)  # (1, 3, 64, 128)
+    config = make_config({"data": "", "method": "jcas", "crop": [64, 64]})
+    with torch.no_grad():
+        bright, dark = (method.segment(part) for part in (image, 0.4 * image))
+        found = segment(method, large, config)
+    assert torch.allclose(found[..., :32], bright[..., :32], atol=1e-5)
+    assert torch.allclose(found[..., 112:], dark[..., 48:], atol=1e-5)  # of the last window alone
+
+
+def test_labels_are_judged_as_they_are_stored_where_somebody_shows_them():
+    """Lines of one pixel that were reduced to dots are drawn labels all the same."""
+    lines = torch.zeros(4, 160, 160, dtype=torch.long)
+    for number, line in enumerate(lines):
+        line[torch.arange(150), (torch.arange(150) * (0.3 + 0.2 * number)).long()] = 1
+        line[20:140, 130] = 1
+    reduced = Batch(image=torch.rand(4, 3, 40, 40), noisy=lines[:, ::4, ::4], ids=("a", "b", "c", "d"))
+    kinds = []
+    for shown in ((), lines):
+        method = build(warmup=1)
+        method.survey(shown)
+        method.start_epoch(0)
+        method(reduced)
+        kinds.append(method.counts.of_drawn_labels)
+        assert method.counts.agreement.any()
+    assert kinds == [False, True]
+
+
+def test_validation_losses_of_different_speakers_are_not_compared():
+    method = after_warm_up(drawn_batch()).eval()
+    seen = set()
+    for heard in (True, False):
+        method.evidence.witness.known.fill_(heard)
+        seen.add(method.yardstick)
+    method.evidence.outlines.offset.fill_(1)
+    seen.add(method.yardstick)
+    assert len(seen) == 3
+    assert after_warm_up(batch()).yardstick == ""
 
 
 def test_looks_refine_between_groups_where_they_do_not_tell_all_classes_apart():

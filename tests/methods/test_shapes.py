@@ -72,6 +72,11 @@ def test_large_shapes_are_thinned():
     assert overlap_with_ellipse(large) > 0.99 > 0.9 > overlap_with_ellipse(np.ones((500, 500), bool))
 
 
+def test_a_line_between_the_pixels_that_are_kept_is_no_ellipse():
+    rows, columns = np.mgrid[:200, :200]
+    assert overlap_with_ellipse(rows + columns == 199) == 0
+
+
 def test_labels_drawn_as_ellipses_are_told_from_outlines_and_flips():
     """Waves of a fifth of the radius around a circle, as they are, as ellipses, and flipped."""
     rng, noise = np.random.default_rng(0), Ellipse(num_classes=2)
