@@ -123,7 +123,10 @@ LOOKS = {  # half of two classes flipped would leave nothing to learn
         ("ellipse", *FLIPS, "pair_flip:rate=0.4", WIDER, NARROWER, "polygon"),
     ),
     "lidc4": Look("nodules, majority of readers", "lidc_small", 14, ("ellipse", "symmetric:rate=0.3", WIDER, NARROWER)),
-    **{kind: Look(f"phantom: {kind}", "wbc_small", 20, ("ellipse", "symmetric:rate=0.3", WIDER)) for kind in KINDS},
+    **{
+        kind: Look(f"phantom: {kind}", "wbc_small", 20, ("ellipse", "symmetric:rate=0.3", WIDER, NARROWER))
+        for kind in KINDS
+    },
     # One ellipse around a tree of vessels is no label that anybody would draw.
     "vessels": Look("phantom: vessels", "wbc_small", 20, ("symmetric:rate=0.3", WIDER, NARROWER)),
 }
