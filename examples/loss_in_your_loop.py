@@ -1,4 +1,4 @@
-"""Both corrected losses in a plain torch loop: your network, your optimiser, our two lines.
+"""Both corrected losses and affinity reasoning in a plain torch loop: your network, your optimiser, our four lines.
 
 python examples/loss_in_your_loop.py
 """
@@ -6,7 +6,14 @@ python examples/loss_in_your_loop.py
 import torch
 from monai.networks.nets import UNet
 
-from jcas.core import Affinity, TransitionMatrix, class_to_affinity, corrected_affinity_loss, corrected_cross_entropy
+from jcas.core import (
+    Affinity,
+    TransitionMatrix,
+    class_to_affinity,
+    corrected_affinity_loss,
+    corrected_cross_entropy,
+    refine,
+)
 
 torch.manual_seed(0)
 CLASSES, FEATURES = 3, 16
@@ -20,9 +27,10 @@ images, noisy = torch.rand(2, 1, 32, 32), torch.randint(0, CLASSES, (2, 32, 32))
 noisy[:, :4] = 255  # nobody judged these rows: no loss sees them
 for step in range(5):
     logits, features = net(images).split([CLASSES, FEATURES], dim=1)
-    transition = noise()
-    class_loss = corrected_cross_entropy(logits.softmax(1), noisy, transition)
-    pair_loss = corrected_affinity_loss(Affinity(features), noisy, class_to_affinity(transition, prior))
+    transition, affinity = noise(), Affinity(features)
+    refined = refine(logits, affinity)  # like pixels vote, unlike ones object
+    class_loss = corrected_cross_entropy(refined.softmax(1), noisy, transition)
+    pair_loss = corrected_affinity_loss(affinity, noisy, class_to_affinity(transition, prior))
     loss = class_loss + pair_loss
     optimiser.zero_grad()
     loss.backward()

@@ -100,7 +100,7 @@ def run_on_ray(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: int
     try:
         import ray
     except ModuleNotFoundError:
-        raise ValueError("--runner ray needs Ray: pip install 'jcas[ray]'") from None
+        raise ValueError("--runner ray needs Ray: pip install -e '.[ray]'") from None
     threads = int(grid.settings["threads"] or 1)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     if address:

@@ -53,8 +53,10 @@ def _print_card(name: str) -> None:
     for paragraph in card_paragraphs(cls):
         out.print(paragraph + "\n", markup=False)
     defaults, by_length, table = option_defaults(method), cls.schedule(50), Table("option", "default")
-    for option, value in {**defaults, **method_options(method, {}, epochs=50)}.items():
-        shown = "not set, see above" if value is None else json.dumps(value)
+    chosen = {**defaults, **method_options(method, {}, epochs=50)}
+    of_preset = cls.preset_options(**chosen)
+    for option, value in chosen.items():
+        shown = json.dumps(of_preset.get(option) if value is None else value).replace("null", "none")
         table.add_row(option, f"{shown} in a run of 50 epochs" if option in by_length else shown)
     out.print("--set OPTION=VALUE:" if defaults else "It has no options.")
     if defaults:

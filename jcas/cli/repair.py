@@ -108,6 +108,6 @@ def review(
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "starlette"):
             raise
-        raise ValueError(f"the review page needs {error.name}: pip install 'jcas[review]'") from None
+        raise ValueError(f"the review page needs {error.name}: pip install -e '.[review]'") from None
     # Not through rich: a wrapped address cannot be clicked.
     serve(audit, host=host, port=port, browser=browser, data=data, announce=lambda text: print(text, flush=True))

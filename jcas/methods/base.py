@@ -68,6 +68,11 @@ class Method(nn.Module):
         """Options that follow from the length of a run where the user does not give them: warm-up, ramp."""
         return {}
 
+    @classmethod
+    def preset_options(cls, **options: Any) -> dict[str, Any]:
+        """What options that are None stand for, given the others; shown in tables."""
+        return {}
+
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """Scalar ``loss`` to minimise, and its parts under their own names."""
         raise NotImplementedError

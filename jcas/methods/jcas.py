@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -52,10 +52,11 @@ class JCAS(Method):
     weight ``volume_weight`` (1e-3 is ours; 1e-4 VolMin's, in `paper`; 0.5 the released code's), and
     ``consistency_weight`` (0.01, the paper's) weighs L_CACR.
 
-    The first epoch measures which kind of labels it has (`roughness`). On labels that were flipped one by one the
-    warm-up takes generalised cross-entropy (``robust_warmup``; `generalised_cross_entropy` with q = 0.7), so that the
-    model which is counted first has followed fewer of them. Afterwards each label is a witness for its neighbours, too
-    (``neighbours``): the class losses hear a pixel's own label and the eight around it (`neighbour_evidence`),
+    Labels as they are stored tell of which kind they are (`survey`, `roughness`). On labels that were flipped one
+    by one the warm-up takes generalised cross-entropy (``robust_warmup``; `generalised_cross_entropy` with q =
+    0.7), so that the model which is counted first has followed fewer of them. Afterwards each label is a witness
+    for its neighbours, too (``neighbours``): the class losses hear a pixel's own label and the eight around it
+    (`neighbour_evidence`),
 
     .. math:: L^C_{LC}(P) = -\frac1K \sum_i \log \sum_c P_i(c)\, T_C(c, \tilde y_i)\, E_i(c)
 
@@ -218,6 +219,11 @@ class JCAS(Method):
         """
         warmup = max(1, round(0.3 * epochs))
         return {"warmup": warmup, "latest_pairs": epochs - warmup}
+
+    @classmethod
+    def preset_options(cls, **options: Any) -> dict[str, Any]:
+        """Those of the preset."""
+        return asdict(chosen_recipe(options.get("preset", "corrected")))
 
     # --- noise ---------------------------------------------------------------------------------------------------
 

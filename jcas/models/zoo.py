@@ -26,7 +26,7 @@ class TimmEncoder(Encoder):
             import timm
         except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision built for another torch
             raise ValueError(
-                f"encoder timm:{name} needs timm (pip install 'jcas[zoo]'), whose import failed: {error}"
+                f"encoder timm:{name} needs timm (pip install -e '.[zoo]'), whose import failed: {error}"
             ) from error
         if not timm.is_model(name.split(".")[0]):
             near = difflib.get_close_matches(name, timm.list_models(), n=1)

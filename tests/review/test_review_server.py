@@ -380,7 +380,7 @@ def test_missing_extra_is_named(tmp_path: Path):
         "import sys; sys.modules['fastapi'] = None; sys.argv = ['jcas', 'review', '.']; import jcas.cli as c; c.main()"
     )
     done = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "pip install 'jcas[review]'" in done.stderr
+    assert done.returncode == 2 and "pip install -e '.[review]'" in done.stderr
 
 
 def test_decisions_made_by_requests_are_those_on_disk(server: Server, audit: Path):
