@@ -27,6 +27,7 @@ FLOOR = 0.2
 """Least standard deviation of a class's colours, in standard deviations of the whole image."""
 
 _SUPPORT = 1e-3
+_MOST_AT_ONCE = 1 << 25  # numbers in one of the products of colours and classes
 _MOST_ROUGH = 0.025
 _FEW_PIXELS = 20  # an outline of so few proves little
 _LEAST_CHANGES = 8
@@ -76,7 +77,9 @@ def local_appearance(
     """
     with torch.autocast(image.device.type, enabled=False):  # variances are differences of means of squares
         exact = torch.promote_types(image.dtype, torch.float32)
-        return _log_density(_standardised(image.to(exact)), membership.to(exact), window)
+        colour, membership = _standardised(image.to(exact)), membership.to(exact)
+        together = max(1, _MOST_AT_ONCE // colour.numel())  # of large images with many classes a few classes at a time
+        return torch.cat([_log_density(colour, some, window) for some in membership.split(together, 1)], 1)
 
 
 def _log_density(colour: Tensor, membership: Tensor, window: float) -> Tensor:

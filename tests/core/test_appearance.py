@@ -253,6 +253,13 @@ def test_labels_stand_if_likeliest_or_above_the_median_of_their_class():
         assert (slow == index).sum() >= (noisy == index).sum() // 2
 
 
+def test_a_few_classes_at_a_time_are_all_of_them(monkeypatch):
+    image, membership = torch.rand(2, 3, 24, 20), torch.rand(2, 5, 24, 20).softmax(1)
+    whole = local_appearance(image, membership)
+    monkeypatch.setattr("jcas.core.appearance._MOST_AT_ONCE", 2 * image.numel())
+    assert torch.equal(local_appearance(image, membership), whole)
+
+
 def test_half_precision_around_it_changes_nothing():
     image, _, label = scene()
     membership = torch.nn.functional.one_hot(label, 2).movedim(-1, 1).float()
