@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -267,7 +269,7 @@ class _Views(TorchDataset[Any]):  # Any: torch types a loader by its items, we b
         self.load = load
         self.view = view
         self.seed = seed
-        self.cached = [load(record) for record in records[: round(cache * len(records))]]
+        self.cached = _within_memory(load, records[: round(cache * len(records))])
 
     def __len__(self) -> int:
         return len(self.records)
@@ -294,6 +296,28 @@ class _Views(TorchDataset[Any]):  # Any: torch types a loader by its items, we b
             weight=seen["weight"][0] if "weight" in seen else None,
             group=seen["group"],
         )
+
+
+def _within_memory(load: _Load, records: list[Record]) -> list[Item]:
+    """As many items as fit into a quarter of the machine's memory, shared with the other processes of a run on it."""
+    budget = _machine_memory() / 4 / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    items: list[Item] = []
+    for record in records:
+        item = load(record)
+        budget -= sum(value.nbytes for value in item.values() if isinstance(value, torch.Tensor))
+        if budget < 0:
+            print(f"jcas: {len(items)} of {len(records)} images stay in memory, others are read anew", file=sys.stderr)
+            break
+        items.append(item)
+    return items
+
+
+def _machine_memory() -> float:
+    """Bytes of it; without end where nobody tells."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf
 
 
 @contextmanager
