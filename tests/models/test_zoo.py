@@ -12,7 +12,7 @@ from jcas.models import build_model
 
 def test_missing_timm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)  # import fails as if not installed
-    with pytest.raises(ValueError, match=r"encoder timm:resnet10t needs timm .*jcas\[zoo\]"):
+    with pytest.raises(ValueError, match=r"encoder timm:resnet10t needs timm .*\[zoo\]"):
         build_model("timm:resnet10t", num_classes=2, channels=1)
 
 
