@@ -6,7 +6,7 @@ Nine kinds, 128 x 128 pixels: ``skin`` (a lesion with a vague outline under hair
 lesion in speckle, with a shadow), ``chest`` (lungs and a heart that lies over one of them: as grey there as the tissue
 beside it), ``organs`` (five organs, two of them of the same grey), ``nuclei`` (many small ones, stained), ``tool``
 (in colour, half of it like parts of the background), ``polyp`` (a little redder than mucosa that is redder here and
-paler there), ``vessels`` (a branching tree, two to six pixels wide, in the colours of a retina) and ``disc`` (the head
+paler there), ``vessels`` (a branching tree, one to six pixels wide, in the colours of a retina) and ``disc`` (the head
 of the optic nerve, with a vague cup in it and vessels over both). They are no data about patients and prove nothing
 about them; but they may be looked at as often as one likes.
 """

@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import pickle
+import random
 import shutil
 import statistics
 import struct
@@ -36,7 +37,7 @@ from torch.utils.data import DataLoader
 
 from jcas.config import Config
 from jcas.data import Dataset, Preparation, check, evaluation_loader, open_dataset, training_loader
-from jcas.gallery import spread, write_gallery, write_masks
+from jcas.gallery import write_gallery, write_masks
 from jcas.inference import score, segment
 from jcas.methods import Method
 from jcas.methods.base import summed_over_processes
@@ -57,6 +58,7 @@ from jcas.version import __version__
 
 _SEED_STRIDE = 1_000_003  # a prime: seeds of (run, epoch, process) do not meet
 _SURVEYED = 128  # training masks that a method sees before it trains
+_SURVEYED_PIXELS = 1 << 27  # of all of them
 
 
 class TrainingError(RuntimeError):
@@ -105,12 +107,25 @@ class Engine(lit.LightningModule):
         )
 
     def _stored_masks(self) -> Iterator[Tensor]:  # (H, W) each
-        """Labels of training images, evenly over all of them, as they are stored; 255 where they weigh nothing."""
-        clean = self.config.labels == "clean"
-        for record in spread(self.dataset.split("train"), _SURVEYED):
+        """Labels of training images that show an outline, drawn at random, as they are stored: many, but not too many.
+
+        255 where they weigh nothing.
+        """
+        clean, ignore = self.config.labels == "clean", self.dataset.labels.ignore
+        records = sorted(self.dataset.split("train"), key=lambda record: record.id)
+        random.Random(0).shuffle(records)
+        masks = pixels = 0
+        for record in records:
             sample = self.dataset.load(record, clean=clean)
             mask = sample.clean if clean and sample.clean is not None else sample.noisy
-            yield mask if sample.weight is None else mask.masked_fill(sample.weight == 0, self.dataset.labels.ignore)
+            if sample.weight is not None and not clean:
+                mask = mask.masked_fill(sample.weight == 0, ignore)
+            if len(mask[mask != ignore].unique()) < 2:
+                continue
+            yield mask
+            masks, pixels = masks + 1, pixels + mask.numel()
+            if masks == _SURVEYED or pixels > _SURVEYED_PIXELS:
+                return
 
     def evaluation_batches(self, split: str) -> DataLoader[Batch]:
         """Batches of a split at training size; every process sees all of them, so that all agree without talking."""
@@ -122,6 +137,7 @@ class Engine(lit.LightningModule):
             split=split,
             clean=clean,
             workers=self.config.workers,
+            world_size=self.trainer.world_size,
             cache=self.config.cache,
         )
 

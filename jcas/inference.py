@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from monai.inferers import sliding_window_inference
@@ -27,7 +27,7 @@ WINDOW, OVERLAP = (512, 512), 0.25
 
 
 def segment(method: Method, images: Tensor, config: Config) -> Tensor:  # (B, channels, H, W) -> (B, C, H, W)
-    """Probabilities by the network. With ``crop``, and for large images, windows slide and overlaps are blended.
+    """Probabilities by `Method.segment` and `consult`. With ``crop``, and for large images, windows slide and overlap.
 
     Networks need a few pixels: smaller images get a border of their own edge, which is cut off again.
     """
@@ -37,14 +37,19 @@ def segment(method: Method, images: Tensor, config: Config) -> Tensor:  # (B, ch
     size = padded.shape[2:]
     window = config.crop or (WINDOW if max(size) > LARGEST_WHOLE else None)
     if window is None or all(side <= limit for side, limit in zip(size, window, strict=True)):
-        probs = method.segment(padded)
+        probs = method.consult(padded, method.segment(padded))
+    elif config.crop is None:  # no window that reaches beyond the image: the network has never seen such a border
+        window = (min(window[0], size[0]), min(window[1], size[1]))
+        probs = method.consult(padded, _by_windows(padded, window, method.segment))
     else:
-        if config.crop is None:  # no window that reaches beyond the image: the network has never seen such a border
-            window = (min(window[0], size[0]), min(window[1], size[1]))
-        found = sliding_window_inference(padded, window, 4, method.segment, overlap=OVERLAP, mode="gaussian")
-        assert isinstance(found, Tensor)
-        probs = found
+        probs = _by_windows(padded, window, lambda part: method.consult(part, method.segment(part)))
     return probs[:, :, :height, :width]
+
+
+def _by_windows(images: Tensor, window: tuple[int, int], predict: Callable[[Tensor], Tensor]) -> Tensor:
+    found = sliding_window_inference(images, window, 4, predict, overlap=OVERLAP, mode="gaussian")
+    assert isinstance(found, Tensor)
+    return found
 
 
 @torch.inference_mode()

@@ -18,7 +18,7 @@ _COLOURS = (
 
 
 def _colour(label: int) -> tuple[int, int, int]:
-    """Of a class that has none of its own; beyond the palette hues a golden angle apart, darker in every other turn."""
+    """Of a class that has none of its own; beyond the palette hues a golden angle apart, every other one darker."""
     if label < len(_COLOURS):
         return _COLOURS[label]
     hue, lightness = label * 0.618034 % 1, (0.35, 0.6)[label % 2]

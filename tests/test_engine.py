@@ -1,6 +1,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from jcas.corrupt import corrupt
 from jcas.data import open_dataset
 from jcas.data.synthetic import write_dataset
 from jcas.engine import Engine, RunWriter, TrainingError, _deterministic, read_metrics, train
+from jcas.gallery import write_gallery
 from jcas.inference import segment
 from jcas.run import build_method, read_run
 
@@ -114,6 +116,38 @@ def test_the_gallery_shows_what_was_learned_from_before_what_was_tested(finished
         assert entry["jac"] == pytest.approx(100 * float(sum(jac)) / len(jac))
 
 
+def test_a_method_is_shown_the_masks_as_they_are_stored(noisy, tmp_path):
+    data = Path(shutil.copytree(noisy, tmp_path / "data"))
+    records = open_dataset(data).split("train")
+    first, second = (record.noisy for record in records[:2])
+    Image.fromarray(np.zeros((48, 64), np.uint8)).save(first)  # nothing to see
+    (data / "weights").mkdir()
+    weight = np.full((48, 64), 255, np.uint8)
+    weight[:, :30] = 0
+    Image.fromarray(weight).save(data / "weights" / second.name)
+    config = small(data, size=[32, 32]).resolved()
+    dataset = open_dataset(data)
+    method = build_method(config, num_classes=dataset.labels.num_classes, channels=3)
+    engine = Engine(method, config, dataset)
+    shown = list(engine._stored_masks())
+    assert len(shown) == len(records) - 1 and {tuple(mask.shape) for mask in shown} == {(48, 64)}
+    assert sum(bool((mask[:, :30] == 255).all()) for mask in shown) == 1
+    train(config, tmp_path / "run", progress=False)
+    assert read_run(tmp_path / "run").method.counts.roughness[1] == len(shown)  # and no batch of the first epoch
+
+
+def test_the_gallery_scores_nobody_by_labels_that_may_be_wrong_beside_true_ones(noisy, finished, tmp_path):
+    data = Path(shutil.copytree(noisy, tmp_path / "data"))
+    for record in open_dataset(data).records:
+        if record.split != "test":
+            record.clean.unlink()
+    run, dataset = read_run(finished), open_dataset(data)
+    masks = {record.id: torch.zeros(48, 64, dtype=torch.uint8) for record in dataset.split("test")}
+    write_gallery(tmp_path / "out", run.method, dataset, "test", masks, run.config)
+    entries = json.loads((tmp_path / "out" / "gallery" / "gallery.json").read_text())
+    assert {("jac" in entry, entry["split"]) for entry in entries} == {(False, "train"), (True, "test")}
+
+
 def results_data(run: Path) -> str:
     return yaml.safe_load((run / "config.yaml").read_text())["data"]
 
@@ -170,8 +204,6 @@ def test_ctrl_c_ends_cleanly_with_a_checkpoint(noisy, tmp_path):
 
 def test_selection_never_sees_clean_labels(noisy, tmp_path):
     """Scrambling every true mask of train and val changes neither weights nor the selected epoch."""
-    import shutil
-
     from jcas.data import read_mask, write_mask
 
     scrambled = tmp_path / "scrambled"
@@ -221,11 +253,11 @@ def test_of_epochs_that_validation_cannot_tell_apart_the_latest_is_kept(noisy, t
         engine.validation_losses = losses
         assert writer.chooses(engine) is chosen
     assert writer.least == [1.0, 1.2, 0.8]
-    resumed = RunWriter(tmp_path, config)
-    resumed.load_state_dict(writer.state_dict())
     engine.yardstick = "another"  # what came before is no longer asked
     for losses, chosen in (([5.0, 5.0, 5.0], True), ([5.1, 5.2, 5.3], False), ([4.0, 4.0, 4.0], True)):
         engine.validation_losses = losses
+        resumed = RunWriter(tmp_path, config)
+        resumed.load_state_dict(writer.state_dict())
         assert writer.chooses(engine) is resumed.chooses(engine) is chosen
     config = small(noisy, method="baseline", selection="last").resolved()
     assert RunWriter(tmp_path, config).chooses(engine)

@@ -174,12 +174,14 @@ def plan(
         for spec in specs:
             check_noise(spec, dataset)
     grid = _earlier(out, shared, given)
-    _expect_same_sources(grid, datasets, specs)
+    hashes = {dataset.name: label_hash(dataset) for dataset in datasets}
+    _expect_same_sources(grid, datasets, specs, hashes)
     added = []
     for dataset in datasets:
         if UPPER_BOUND in methods:
             added.append(prepare_clean(dataset, out, progress=progress))
         added += [prepare(dataset, spec, out, progress=progress) for spec in specs]
+    added = [replace(found, labels=hashes[found.dataset]) for found in added]
     # Seeds outermost: a grid that is stopped early has a whole table of the first seed.
     cells = [
         _cell(found, method, seed)
@@ -283,7 +285,9 @@ def _distinct(specs: Sequence[NoiseSpec]) -> list[NoiseSpec]:
     return list(by_label.values())
 
 
-def _expect_same_sources(grid: Grid, datasets: Sequence[Dataset], specs: Sequence[NoiseSpec]) -> None:
+def _expect_same_sources(
+    grid: Grid, datasets: Sequence[Dataset], specs: Sequence[NoiseSpec], hashes: Mapping[str, str]
+) -> None:
     """Numbers under one name must come from one dataset, and those under one sfda label from one model."""
     models = {spec.label: spec.source for spec in specs if spec.source is not None}
     for dataset in datasets:
@@ -295,7 +299,7 @@ def _expect_same_sources(grid: Grid, datasets: Sequence[Dataset], specs: Sequenc
                     f"{grid.out}: its {dataset.name!r} is {found.root}, got {dataset.root}; "
                     "give this one another name in its dataset.yaml, or choose another --out"
                 )
-            if found.labels is not None and found.labels != label_hash(dataset):
+            if found.labels is not None and found.labels != hashes[dataset.name]:
                 raise ValueError(
                     f"{grid.out}: images, splits or masks of {dataset.root} have changed since its cells were planned; "
                     "choose another --out"

@@ -124,8 +124,7 @@ def prepare(dataset: Dataset, spec: NoiseSpec, out: Path, *, progress: bool = Tr
     """
     if spec.name == AS_THEY_ARE:
         root = str(dataset.root.resolve())
-        rates = _rates_as_they_are(dataset)
-        return NoisySet(dataset.name, spec.label, root, AS_THEY_ARE, {}, **rates, root=root, labels=label_hash(dataset))
+        return NoisySet(dataset.name, spec.label, root, AS_THEY_ARE, {}, **_rates_as_they_are(dataset), root=root)
     noise: Noise | str = spec.name
     if spec.source is not None:
         noise = predicted_labels(spec.source, dataset)
@@ -174,17 +173,17 @@ def _noisy_copy(
         about["affinity_noise_rate"],
         root=str(dataset.root.resolve()),
         run=str(Path(noise.source).resolve()) if isinstance(noise, SFDA) else None,
-        labels=label_hash(dataset),
     )
 
 
 def label_hash(dataset: Dataset) -> str:
-    """Changes with the images that a dataset lists, their splits, and the bytes of its masks."""
-    found = hashlib.sha256()
+    """Changes with the images that a dataset lists, their splits, its classes and any label of a mask."""
+    found = hashlib.sha256("\0".join(dataset.labels.names).encode())
     for record in sorted(dataset.records, key=lambda record: record.id):
-        found.update(f"{record.id}\0{record.split}\0".encode())
-    for path in sorted({p for r in dataset.records for p in (r.noisy, r.clean) if p is not None}):
-        found.update(f"{path.parent.name}/{path.name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+        found.update(f"\0{record.id}\0{record.split}\0".encode())
+        for path in (record.noisy, record.clean):
+            if path is not None:
+                found.update(dataset.reader.mask(path, record, labels=dataset.labels).byte().numpy().tobytes())
     return found.hexdigest()[:16]
 
 

@@ -221,9 +221,12 @@ def _lonely_share(labels: Tensor) -> Tensor:  # (H, W) -> ()
     rows, columns = (max(0, size - 2) for size in labels.shape)
     middle = labels[1 : 1 + rows, 1 : 1 + columns]
     shifts = [(down, right) for down in range(3) for right in range(3) if (down, right) != (1, 1)]
-    around = torch.stack([labels[down : down + rows, right : right + columns] for down, right in shifts])
-    alike = (around == middle).sum(0)
-    outline = (alike < len(shifts)) & (around != IGNORE).all(0) & (middle != IGNORE)
+    alike, judged = torch.zeros_like(middle, dtype=torch.uint8), middle != IGNORE
+    for down, right in shifts:
+        beside = labels[down : down + rows, right : right + columns]
+        alike += beside == middle
+        judged &= beside != IGNORE
+    outline = (alike < len(shifts)) & judged
     pixels = outline.sum()
     lonely = (outline & (alike < 2)).sum()
     share = lonely / (pixels + _FEW_PIXELS)

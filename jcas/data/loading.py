@@ -13,8 +13,9 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ def training_loader(
 
     A batch never carries ``clean``. ``use_clean_as_labels`` trains on the true labels instead (the upper bound) and
     drops the weights, which speak of the noisy ones. ``cache`` keeps all (True) or a share (0..1) of the loaded and
-    resized images in memory, read before the first batch. Sharding: see :class:`EpochSampler`.
+    resized images in memory, read before the first batch, as far as memory goes. Sharding: see :class:`EpochSampler`.
     ``repeat_threshold`` draws images of rare classes more often: see :func:`repeat_factors`.
     """
     records = _records(dataset, split)
@@ -76,7 +77,7 @@ def training_loader(
         _expect_one_size(dataset, records)
     load = _Load(dataset, preparation.size, clean=False, use_clean_as_labels=use_clean_as_labels)
     view = training_view(augmentation=preparation.augmentation, crop=preparation.crop)
-    views = _Views(records, load, view, seed=seed, cache=cache)
+    views = _Views(records, load, view, seed=seed, cache=cache, processes=world_size)
     sampler = EpochSampler(
         len(records),
         seed=seed,
@@ -104,6 +105,7 @@ def evaluation_loader(
     split: str,
     clean: bool,
     workers: int = 0,
+    world_size: int = 1,
     cache: bool | float = False,
 ) -> DataLoader[Batch]:
     """Whole images (``size`` applies; ``crop`` and ``augmentation`` do not) in the order of the records.
@@ -117,7 +119,7 @@ def evaluation_loader(
     else:
         sizes = [preparation.size] * len(records)
     return DataLoader(
-        _Views(records, load, evaluation_view(), seed=0, cache=cache),
+        _Views(records, load, evaluation_view(), seed=0, cache=cache, processes=world_size),
         batch_sampler=_EqualSizeBatches(sizes, batch_size),
         collate_fn=Batch.collate,
         num_workers=workers,
@@ -262,14 +264,23 @@ class _Views(TorchDataset[Any]):  # Any: torch types a loader by its items, we b
     hide the one clear line about a bad file behind its own error.
     """
 
-    def __init__(self, records: list[Record], load: _Load, view: Compose, *, seed: int, cache: bool | float) -> None:
+    def __init__(
+        self,
+        records: list[Record],
+        load: _Load,
+        view: Compose,
+        *,
+        seed: int,
+        cache: bool | float,
+        processes: int = 1,
+    ) -> None:
         if not 0 <= cache <= 1:
             raise ValueError(f"cache must be a share of the images, 0..1, got {cache}")
         self.records = records
         self.load = load
         self.view = view
         self.seed = seed
-        self.cached = _within_memory(load, records[: round(cache * len(records))])
+        self.cached = _within_memory(load, records[: round(cache * len(records))], processes)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -298,9 +309,9 @@ class _Views(TorchDataset[Any]):  # Any: torch types a loader by its items, we b
         )
 
 
-def _within_memory(load: _Load, records: list[Record]) -> list[Item]:
-    """As many items as fit into a quarter of the machine's memory, shared with the other processes of a run on it."""
-    budget = _machine_memory() / 4 / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+def _within_memory(load: _Load, records: list[Record], processes: int) -> list[Item]:
+    """As many items as fit into a quarter of the machine's memory, which the processes of a run share."""
+    budget = _machine_memory() / 4 / processes
     items: list[Item] = []
     for record in records:
         item = load(record)
@@ -313,11 +324,13 @@ def _within_memory(load: _Load, records: list[Record]) -> list[Item]:
 
 
 def _machine_memory() -> float:
-    """Bytes of it; without end where nobody tells."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):
-        return math.inf
+    """Bytes of it, or of the container's share; without end where nobody tells."""
+    found = math.inf
+    with suppress(AttributeError, OSError, ValueError):
+        found = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError):  # "max" where there is no limit
+        found = min(found, float(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return found
 
 
 @contextmanager

@@ -81,13 +81,20 @@ class Method(nn.Module):
         """Probabilities by the network at the size of the images, which may be windows of larger ones."""
         return resized(self.model(images).logits, images.shape[2:]).softmax(1)
 
+    def consult(self, images: Tensor, probs: Tensor) -> Tensor:  # (B, channels, H, W), (B, C, H, W) -> (B, C, H, W)
+        """What a method does to the probabilities of images as large as those it was trained on.
+
+        Windows if the run has windows (``crop``), whole images if not, also where the network goes window by window.
+        """
+        return probs
+
     def finish(self, images: Tensor, probs: Tensor) -> Tensor:  # (B, channels, H, W), (B, C, H, W) -> (B, C, H, W)
         """What a method does to the probabilities of whole images, once they have been put together."""
         return probs
 
     def predict(self, images: Tensor) -> Tensor:  # (B, channels, H, W) -> (B, C, H, W)
         """Probabilities of the clean classes at the size of the images."""
-        return self.finish(images, self.segment(images))
+        return self.finish(images, self.consult(images, self.segment(images)))
 
     def noise(self) -> Tensor:  # (C, C)
         """The class transition matrix that the method believes in now; the identity if it believes the labels."""
@@ -106,7 +113,7 @@ class Method(nn.Module):
 
         Args:
             batch: whole images.
-            probs: what `segment` makes of them, as in a test: window by window if the run has windows.
+            probs: what `segment` and `consult` make of them, as in a test: window by window if the run has windows.
         """
         probs = self.finish(batch.image, probs)
         return corrected_cross_entropy(probs, batch.noisy, self.noise(), weight=batch.weight)

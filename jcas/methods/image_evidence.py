@@ -82,9 +82,14 @@ class ImageEvidence(nn.Module):
 
     @property
     def yardstick(self) -> str:
-        """Whose word on drawn labels and predictions counts, and whether outlines are moved."""
-        moved = self.moves_outlines and bool(self.outlines.offset.any())
-        return f"{self.speaker} {bool(self.outlines.telling)} {moved}"
+        """Whose word on drawn labels and predictions counts, of which classes, and whether outlines are moved."""
+        speaker, about = self.speaker, ""
+        if speaker == "looks":
+            moved = self.moves_outlines and bool(self.outlines.offset.any())
+            about = f"{bool(self.outlines.telling)} {self.outlines.groups.tolist()} {moved}"
+        elif self.witness is not None and speaker == "background":
+            about = str(self.witness.distinct.tolist())
+        return f"{speaker} {about}"
 
     @property
     def no_habit_seen(self) -> bool:

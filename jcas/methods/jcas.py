@@ -524,7 +524,7 @@ class JCAS(Method):
         return coarse + resized(refined - on_grid, coarse.shape[2:])
 
     def finish(self, images: Tensor, probs: Tensor) -> Tensor:
-        """With what the whole image has to say: outlines, appearance; a witness has spoken in `segment`."""
+        """With what the whole image has to say: outlines, appearance; a witness has spoken in `consult`."""
         if self.evidence is not None and self.image_objects:
             probs = self.evidence.unbiased(probs)
         return self._with_the_image(images, probs)
@@ -589,12 +589,11 @@ class JCAS(Method):
         known = self.correct_class or not self.recipe.learned_matrices
         return self._asks_validation and known and self.counts.of_flipped_labels
 
-    def segment(self, images: Tensor) -> Tensor:
-        """Softmax of the refined logits, with the word of a witness of drawn labels that is heard."""
-        probs = self._segmented(images)
+    def consult(self, images: Tensor, probs: Tensor) -> Tensor:
+        """With the word of a witness of drawn labels that is heard."""
         return self.evidence.coloured(images, probs) if self.evidence is not None and self.image_objects else probs
 
-    def _segmented(self, images: Tensor) -> Tensor:
+    def segment(self, images: Tensor) -> Tensor:
         """Softmax of the refined logits; without DAR where the warm-up has not trained it."""
         output = self.model(images)
         size = images.shape[2:]

@@ -75,9 +75,10 @@ class ColourWitness(nn.Module):
 
     def lesson(self, image: Tensor, labels: Tensor, taught: Tensor) -> Tensor:
         """Cross-entropy with the classes ``taught`` (B, H, W); what it says is counted against the ``labels``."""
-        image, labels, taught = (thinned(each, _MOST_PIXELS_OF_CORES) for each in (image, labels, taught))
-        within = thinned(object_cores(labels), _MOST_PIXELS)
-        image, labels, taught = (thinned(each, _MOST_PIXELS) for each in (image, labels, taught))
+        step = thinning(labels, _MOST_PIXELS)
+        fine = next(k for k in range(thinning(labels, _MOST_PIXELS_OF_CORES), step + 1) if step % k == 0)
+        within = object_cores(labels[:, ::fine, ::fine])[:, :: step // fine, :: step // fine]
+        image, labels, taught = (each[..., ::step, ::step] for each in (image, labels, taught))
         said = self(image)
         with torch.no_grad():
             self.colour += summed_over_processes(colour_and_variation(image).sum(0))
@@ -173,12 +174,12 @@ class ColourWitness(nn.Module):
         return found
 
 
-def thinned(maps: Tensor, most: int) -> Tensor:  # (..., H, W) -> (..., h, w)
-    """Every k-th pixel of every k-th row, at most this many of an image."""
+def thinning(maps: Tensor, most: int) -> int:  # (..., H, W)
+    """The least k for which every k-th pixel of every k-th row are at most this many of an image."""
     step = 1
     while maps[..., ::step, ::step].shape[-2:].numel() > most:
         step += 1
-    return maps[..., ::step, ::step]
+    return step
 
 
 def object_cores(labels: Tensor) -> Tensor:  # (B, H, W) -> (B, H, W) of bool

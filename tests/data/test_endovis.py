@@ -212,3 +212,12 @@ def test_endovis17_errors_name_the_file(tmp_path):
     (masks / "Right_Vessel_Sealer" / "frame000.png").unlink()
     with pytest.raises(FileNotFoundError, match=r"Right_Vessel_Sealer/frame000\.png: no such file"):
         check(dataset)
+
+
+def test_labels_that_lie_in_folders_have_a_hash_that_changes_with_them(tmp_path):
+    write_17(tmp_path / "a")
+    before = label_hash(read_endovis17(tmp_path / "a"))
+    assert before == label_hash(read_endovis17(tmp_path / "a"))
+    mask = next((tmp_path / "a").rglob("ground_truth/*/*.png"))
+    Image.fromarray(np.zeros_like(np.asarray(Image.open(mask)))).save(mask)
+    assert label_hash(read_endovis17(tmp_path / "a")) != before

@@ -314,14 +314,14 @@ def test_evaluation_keeps_order_and_never_mixes_sizes(tmp_path):
 
 def test_no_more_images_stay_in_memory_than_a_quarter_of_it_holds(ten, monkeypatch, capsys):
     def run() -> list[Batch]:
-        return batches(training_loader(ten, preparation=STRONG, batch_size=3, seed=5, cache=True))
+        loader = training_loader(ten, preparation=STRONG, batch_size=3, seed=5, cache=True, rank=1, world_size=2)
+        return batches(loader)
 
     whole = run()
     assert capsys.readouterr().err == ""
     loader = training_loader(ten, preparation=STRONG, batch_size=3, seed=5, cache=True)
     item = sum(value.nbytes for value in loader.dataset.cached[0].values() if isinstance(value, torch.Tensor))
     monkeypatch.setattr("jcas.data.loading._machine_memory", lambda: 4 * 2 * 3.5 * item)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     for one, other in zip(run(), whole, strict=True):
         assert torch.equal(one.image, other.image) and torch.equal(one.noisy, other.noisy)
     assert capsys.readouterr().err == "jcas: 3 of 10 images stay in memory, others are read anew\n"

@@ -392,11 +392,9 @@ def test_what_the_image_says_at_the_end():
     method.evidence.outlines.telling.fill_(True)
     assert torch.equal(method.finish(data.image, probs), refined_by_appearance(data.image, unbiased))
     method.evidence.witness.known.fill_(True)
-    assert torch.equal(method.finish(data.image, probs), probs)  # a witness has spoken in `segment`
-    plain = method.model(data.image).logits
-    plain = torch.nn.functional.interpolate(plain, size=(64, 64), mode="bilinear", align_corners=False).softmax(1)
-    heard = plain * method.evidence.witness(data.image).softmax(1).sqrt()
-    assert torch.allclose(method.segment(data.image), heard / heard.sum(1, keepdim=True), atol=1e-5)
+    assert torch.equal(method.finish(data.image, probs), probs)  # a witness has spoken in `consult`
+    heard = probs * method.evidence.witness(data.image).softmax(1).sqrt()
+    assert torch.allclose(method.consult(data.image, probs), heard / heard.sum(1, keepdim=True), atol=1e-5)
 
 
 def test_a_witness_speaks_of_windows_as_large_as_those_it_learned_from():
@@ -407,10 +405,24 @@ def test_a_witness_speaks_of_windows_as_large_as_those_it_learned_from():
     large = torch.cat([image, 0.4 * image], 3)  # (1, 3, 64, 128)
     config = make_config({"data": "", "method": "jcas", "crop": [64, 64]})
     with torch.no_grad():
-        bright, dark = (method.segment(part) for part in (image, 0.4 * image))
+        bright, dark = (method.consult(part, method.segment(part)) for part in (image, 0.4 * image))
         found = segment(method, large, config)
     assert torch.allclose(found[..., :32], bright[..., :32], atol=1e-5)
     assert torch.allclose(found[..., 112:], dark[..., 48:], atol=1e-5)  # of the last window alone
+
+
+def test_without_windows_in_the_training_a_witness_speaks_of_whole_images(monkeypatch):
+    monkeypatch.setattr("jcas.inference.LARGEST_WHOLE", 64)
+    monkeypatch.setattr("jcas.inference.WINDOW", (64, 64))
+    method = after_warm_up(drawn_batch()).eval()
+    method.evidence.witness.known.fill_(True)
+    large = torch.cat([drawn_batch().image[:1], 0.4 * drawn_batch().image[:1]], 3)
+    with torch.no_grad():
+        found = segment(method, large, make_config({"data": "", "method": "jcas"}))
+        method.evidence.witness.known.fill_(False)
+        network = segment(method, large, make_config({"data": "", "method": "jcas"}))
+        heard = network * method.evidence.witness(large).softmax(1).sqrt()
+    assert torch.allclose(found, heard / heard.sum(1, keepdim=True), atol=1e-5)
 
 
 def test_labels_are_judged_as_they_are_stored_where_somebody_shows_them():
@@ -439,7 +451,13 @@ def test_validation_losses_of_different_speakers_are_not_compared():
         seen.add(method.yardstick)
     method.evidence.outlines.offset.fill_(1)
     seen.add(method.yardstick)
-    assert len(seen) == 3
+    method.evidence.outlines.groups.copy_(torch.tensor([0, 1, 1]))
+    seen.add(method.yardstick)
+    method.evidence.outlines.failures.fill_(1)
+    for distinct in ([False, True, False], [False, True, True]):
+        method.evidence.witness.distinct.copy_(torch.tensor(distinct))
+        seen.add(method.yardstick)
+    assert len(seen) == 6
     assert after_warm_up(batch()).yardstick == ""
 
 

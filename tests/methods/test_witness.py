@@ -10,7 +10,7 @@ from jcas.methods.witness import (
     distinct_classes,
     known_classes,
     object_cores,
-    thinned,
+    thinning,
 )
 
 
@@ -225,10 +225,14 @@ def test_it_does_not_see_neighbours():
 
 
 def test_large_images_are_thinned_and_small_ones_are_not():
-    maps = torch.arange(64 * 64).view(1, 64, 64)
-    assert torch.equal(thinned(maps, 64 * 64), maps)
-    large = torch.rand(2, 3, 200, 130)
-    assert torch.equal(thinned(large, 64 * 64), large[..., ::3, ::3])
+    assert thinning(torch.zeros(1, 64, 64), 64 * 64) == 1
+    assert thinning(torch.zeros(2, 3, 200, 130), 64 * 64) == 3
+    image, labels = an_object_of_two_colours(4)
+    image, labels = (maps.repeat_interleave(5, -1).repeat_interleave(5, -2) for maps in (image, labels))
+    witness = ColourWitness(3, 2)
+    witness.lesson(image, labels, labels)
+    assert witness.counts.sum() == 2 * 50 * 50  # every fourth of 200
+    assert witness.cores[0] == object_cores(labels[:, ::2, ::2])[:, ::2, ::2].sum()
 
 
 def test_a_class_counts_as_known_from_a_quarter_on():
