@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 from folders import save
+from PIL import Image
 
+from jcas.benchmark.noisy_sets import label_hash
 from jcas.data import check, open_dataset, read_endovis17, read_endovis18
 
 # The published labels.json of the challenge: name, colour, classid.
