@@ -90,15 +90,15 @@ def main() -> None:
     lines = HEADER.splitlines()
     sets = [(part, noise) for part, look in LOOKS.items() for noise in ("none", *look.noises)]
     for part, noise in track(sets, description="looking at labels"):
-        truth = options.work / "data" / part
-        folder = truth if truth.is_dir() else options.shared / part
+        folder = options.work / "data" / part
+        if not folder.is_dir():
+            folder = options.shared / part
         if noise != "none":
             name, _, given = noise.partition(":")
             settings = [flag for setting in given.split(",") if setting for flag in ("--set", setting)]
-            folder = options.work / "kinds" / f"{part}__{noise.replace(':', '-')}"
+            truth, folder = folder, options.work / "kinds" / f"{part}__{noise.replace(':', '-')}"
             if not (folder / "noise.json").is_file():
-                source = str(truth if truth.is_dir() else options.shared / part)
-                jcas("corrupt", source, "--noise", name, *settings, "--out", str(folder), quiet=True)
+                jcas("corrupt", str(truth), "--noise", name, *settings, "--out", str(folder), quiet=True)
         lines.append(line(LOOKS[part].title, noise, kind_of(open_dataset(folder))))
     table = "\n".join([*lines, "", f"Seed 0, commit {commit()}."])
     print(table)
