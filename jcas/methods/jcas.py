@@ -46,7 +46,7 @@ class JCAS(Method):
 
     The first ``warmup`` epochs (three tenths of a run) train no pairs and correct nothing. From the last of them on
     every epoch counts the model's predictions against the labels (`confusion_counts`): the shares of the classes are
-    the prior N, the labels of the surest quarter of each class (`core_confidence`), rows normalised
+    the prior N, the labels of the surest quarter of each class (`surest_share`), rows normalised
     (`counted_transition`), are T_C, and Theorem 1 gives T_A. ``consistency_weight=0`` lets T_A be counted on its own
     instead. With ``learned_matrices=True`` (the paper's way) both are learned by gradient beside a volume term of
     weight ``volume_weight`` (1e-3 is ours; 1e-4 VolMin's, in `paper`; 0.5 the released code's), and

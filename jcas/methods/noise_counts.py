@@ -14,7 +14,7 @@ from jcas.core import (
     pair_counts,
     roughness,
 )
-from jcas.core.counting import core_confidence
+from jcas.core.counting import CERTAINTIES, certainty, counts_by_certainty, surest_share
 from jcas.core.neighbours import FARTHEST, agreement_counts, independent_from
 from jcas.methods.base import mean_over_processes, summed_over_processes
 from jcas.methods.shapes import count_ellipses
@@ -54,24 +54,37 @@ class NoiseCounts(nn.Module):
         self.register_buffer("agreement", torch.zeros(FARTHEST + 1, 2, dtype=torch.float64))  # `agreement_counts`
         self.register_buffer("shapes", torch.zeros(2, dtype=torch.float64))  # `count_ellipses`
         self.register_buffer("validated", torch.tensor(False))  # whether the matrices are those of validation images
-        self.everywhere: Tensor
-        self.cores: Tensor
+        self.by_certainty: Tensor
         self.validation: Tensor
         self.pairs_everywhere: Tensor
         self.pairs_of_cores: Tensor
         self.pairs_of_validation: Tensor
-        of_pixels = ("everywhere", "cores", "validation")
-        of_pairs = ("pairs_everywhere", "pairs_of_cores", "pairs_of_validation")
-        for names, side in ((of_pixels, num_classes), (of_pairs, 2)):
-            for name in names:  # believed, observed; counted anew in every epoch
-                self.register_buffer(name, torch.zeros(side, side, dtype=torch.float64), persistent=False)
+        of_classes, of_pairs = (num_classes, num_classes), (2, 2)  # believed, observed; counted anew in every epoch
+        for name, shape in (
+            ("by_certainty", (CERTAINTIES, *of_classes)),
+            ("validation", of_classes),
+            ("pairs_everywhere", of_pairs),
+            ("pairs_of_cores", of_pairs),
+            ("pairs_of_validation", of_pairs),
+        ):
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64), persistent=False)
 
     def start_epoch(self) -> None:
         """Forget the counts, not what follows from them."""
-        for counts in (self.everywhere, self.cores, self.validation):
+        for counts in (self.by_certainty, self.validation):
             counts.zero_()
         for counts in (self.pairs_everywhere, self.pairs_of_cores, self.pairs_of_validation):
             counts.zero_()
+
+    @property
+    def everywhere(self) -> Tensor:  # (C, C)
+        """Counts of all pixels of training images."""
+        return self.by_certainty.sum(0)
+
+    @property
+    def cores(self) -> Tensor:  # (C, C)
+        """Those of the surest quarter of each class."""
+        return (surest_share(self.by_certainty)[:, :, None] * self.by_certainty).sum(0)
 
     @torch.no_grad()
     def add(
@@ -81,15 +94,15 @@ class NoiseCounts(nn.Module):
         weight: Tensor | None,  # (B, h, w)
     ) -> None:
         """Count predictions of training images."""
-        sure, believed = probs.max(1)  # argmax takes eight times as long
-        everywhere = confusion_counts(believed, labels, self.num_classes, weight=weight)
-        self.everywhere += summed_over_processes(everywhere.sum(0))
-        self.pairs_everywhere += summed_over_processes(pair_counts(everywhere))
-        least = core_confidence(probs.movedim(1, 0).flatten(1), (labels != IGNORE).flatten())
-        labels = torch.where(sure >= least[believed], labels, IGNORE)
-        cores = confusion_counts(believed, labels, self.num_classes, weight=weight)
-        self.cores += summed_over_processes(cores.sum(0))
-        self.pairs_of_cores += summed_over_processes(pair_counts(cores))
+        self.by_certainty += summed_over_processes(counts_by_certainty(probs, labels, weight=weight))
+        if self.tied:
+            return
+        believed, pairs = probs.max(1).indices, []
+        core = surest_share(self.by_certainty)[certainty(probs), believed] > 0  # as far as this epoch has come
+        for counted in (labels, torch.where(core, labels, IGNORE)):
+            pairs.append(pair_counts(confusion_counts(believed, counted, self.num_classes, weight=weight)))
+        self.pairs_everywhere += summed_over_processes(pairs[0])
+        self.pairs_of_cores += summed_over_processes(pairs[1])
 
     @torch.no_grad()
     def add_validation(self, probs: Tensor, labels: Tensor, weight: Tensor | None) -> None:
@@ -143,7 +156,7 @@ class NoiseCounts(nn.Module):
     @property
     def empty(self) -> bool:
         """Whether no training image of this epoch was counted."""
-        return not bool(self.everywhere.any())
+        return not bool(self.by_certainty.any())
 
     def believe_training(self) -> None:
         """Take the matrices from the training images, unless validation images know better."""

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -67,15 +68,25 @@ def after_counting(**options) -> tuple[JCAS, torch.Tensor, torch.Tensor]:
     return method, predicted, labels[:, 0].long()
 
 
+def steps_of(sure: torch.Tensor) -> torch.Tensor:
+    """Certainties, told apart by sixteenths of a nat."""
+    return torch.tensor([math.floor(-16 * math.log(1 - value)) for value in sure.flatten().tolist()]).view_as(sure)
+
+
 def test_matrices_are_counted_from_the_predictions_of_the_last_epoch():
     method, predicted, labels = after_counting()
-    sure = method.model(batch().image).logits.softmax(1).amax(1)
+    steps = steps_of(method.model(batch().image).logits.softmax(1).amax(1))
     shares, counts = torch.zeros(3), torch.zeros(3, 3)
     for index in range(3):
-        own = sorted(zip(sure[predicted == index].tolist(), labels[predicted == index].tolist(), strict=True))
+        own = list(zip(steps[predicted == index].tolist(), labels[predicted == index].tolist(), strict=True))
         shares[index] = len(own)
-        for _, noisy in own[::-1][: int(CORE * len(own)) + 1] if own else ():  # the surest quarter
-            counts[index, noisy] += 1
+        wanted = CORE * len(own)  # the surest quarter, and of the step that it ends in a part of all labels
+        for step in sorted({step for step, _ in own}, reverse=True):
+            said = [noisy for other, noisy in own if other == step]
+            taken = min(1.0, wanted / len(said))
+            for noisy in said:
+                counts[index, noisy] += taken
+            wanted -= taken * len(said)
     assert torch.allclose(method.counts.prior, shares / shares.sum(), atol=1e-6)
     assert torch.allclose(method.counts.class_transition, counted_transition(counts).float(), atol=1e-6)
     implied = class_to_affinity(method.counts.class_transition, method.counts.prior)
@@ -84,12 +95,12 @@ def test_matrices_are_counted_from_the_predictions_of_the_last_epoch():
 
 def test_without_consistency_pairs_are_counted_on_their_own():
     method, predicted, labels = after_counting(consistency_weight=0.0)
-    sure = method.model(batch().image).logits.softmax(1).amax(1)
+    steps = steps_of(method.model(batch().image).logits.softmax(1).amax(1))
     core = torch.zeros_like(predicted, dtype=torch.bool)
     for index in range(3):
-        own = sure[predicted == index].sort(descending=True).values
+        own = steps[predicted == index].sort(descending=True).values
         if len(own):
-            core |= (predicted == index) & (sure >= own[int(CORE * len(own))])
+            core |= (predicted == index) & (steps >= own[math.ceil(CORE * len(own)) - 1])
     same, total = torch.zeros(2), torch.zeros(2)
     for image in range(2):
         kept = core[image]
@@ -99,6 +110,23 @@ def test_without_consistency_pairs_are_counted_on_their_own():
             same[kind] += observed[believed == bool(kind)].sum()
             total[kind] += (believed == bool(kind)).sum()
     assert torch.allclose(method.counts.pair_transition[:, 1], same / total, atol=1e-5)
+
+
+def test_the_noise_that_is_counted_does_not_depend_on_the_size_of_batches():
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.rand(6, 3, 16, 16, generator=generator).mul(6).softmax(1)
+    probs[3:] = probs[3:].square() / probs[3:].square().sum(1, keepdim=True)  # images of which it is surer
+    labels = torch.randint(3, (6, 16, 16), generator=generator)
+    found = []
+    for size in (1, 2, 6):
+        counts = NoiseCounts(3, tied=True)
+        for first in range(0, 6, size):
+            counts.add(probs[first : first + size], labels[first : first + size], None)
+        counts.believe_training()
+        assert torch.equal(counts.everywhere, confusion_counts(probs.argmax(1), labels, 3).sum(0))
+        assert torch.allclose(counts.cores.sum(1), CORE * counts.everywhere.sum(1))
+        found.append(counts.class_transition)
+    assert torch.allclose(found[0], found[2]) and torch.allclose(found[1], found[2])
 
 
 def test_learned_pair_matrix_starts_where_the_theorem_puts_it():
