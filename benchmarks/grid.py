@@ -36,7 +36,7 @@ from prepare import prepare
 
 from jcas.benchmark.figures import draw_curves
 from jcas.benchmark.summary import table_order
-from jcas.benchmark.tables import markdown, noise_rates
+from jcas.benchmark.tables import commits_of, markdown, noise_rates
 
 MAIN = ("upper_bound", "baseline", "volmin", "jcas")
 PEERS = (
@@ -296,8 +296,8 @@ def write_ablations() -> None:
 def write_looks() -> None:
     """JCAS beside baseline, other methods and true labels on other data, from docs/results/, into docs/RESULTS.md."""
     lines = [
-        "| data | noise | wrong pixels | baseline | best other method | jcas | true labels | gap closed |",
-        "|---|---|--:|--:|--:|--:|--:|--:|",
+        "| data | noise | wrong pixels | baseline | best other method | jcas | true labels | gap closed | baseline, jcas of |",
+        "|---|---|--:|--:|--:|--:|--:|--:|---|",
     ]
     for part, look in LOOKS.items():
         path = ROOT / "docs" / "results" / f"grid_{part}.json"
@@ -320,7 +320,9 @@ def write_looks() -> None:
             first = own > max(baseline, *peers.values(), 0)
             scores = (f"{baseline:.1f}", other, f"**{own:.1f}**" if first else f"{own:.1f}", f"{bound:.1f}")
             closed = _closed(share) if bound - baseline >= 1 else "–"  # no gap to speak of
-            lines.append(" | ".join(("| " + look.title, f"`{noise}`", f"{wrong[noise]:.1%}", *scores, closed + " |")))
+            commits = ", ".join(dict.fromkeys(commits_of(rows[name]) for name in ("baseline", "jcas")))
+            cells = (look.title, f"`{noise}`", f"{wrong[noise]:.1%}", *scores, closed, commits)
+            lines.append("| " + " | ".join(cells) + " |")
     write_section("docs/RESULTS.md", "looks", "\n".join(lines))
 
 

@@ -112,7 +112,7 @@ def _noise_table(dataset: Mapping[str, Any], group: Mapping[str, Any]) -> list[s
     for entry in [*entries, *group["methods"]]:
         scores = [_marked(entry[metric][name]) for name, metric in columns]
         measured = [_measured(entry["cpu_seconds"], " s"), _measured(entry["peak_memory_mb"])]
-        cost = [str(len(entry["seeds"])), readable(entry["seconds"]), *measured, _commits(entry)]
+        cost = [str(len(entry["seeds"])), readable(entry["seconds"]), *measured, commits_of(entry)]
         lines.append(_line([method_name(entry["method"]), *scores, number(entry["gap_recovered"]), *cost]))
     return lines
 
@@ -121,7 +121,7 @@ def _measured(value: float | None, unit: str = "") -> str:
     return "–" if value is None else f"{value:.0f}{unit}"
 
 
-def _commits(entry: Mapping[str, Any]) -> str:
+def commits_of(entry: Mapping[str, Any]) -> str:
     """What trained the seeds of a row; – for seeds of which nobody knows, as in older summaries."""
     commits = entry.get("commits", {})
     return ", ".join(sorted({commits.get(str(seed)) or "–" for seed in entry["seeds"]}))
