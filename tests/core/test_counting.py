@@ -1,3 +1,6 @@
+import itertools
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,7 +16,7 @@ from jcas.core import (
     pair_counts,
     symmetric,
 )
-from jcas.core.counting import invertible
+from jcas.core.counting import CERTAINTIES, CORE, certainty, counts_by_certainty, invertible, surest_share
 
 
 @settings(max_examples=30, deadline=None)
@@ -35,6 +38,39 @@ def test_counts_match_loops_over_pixels_and_pairs(seed, num_classes):
     confusion = confusion_counts(believed, noisy, num_classes)
     assert torch.equal(confusion, slow.double())
     assert torch.equal(pair_counts(confusion), slow_pairs.double())
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 4), st.booleans())
+def test_counts_by_certainty_match_a_loop_over_pixels(seed, num_classes, weighted):
+    torch.manual_seed(seed)
+    probs, noisy = (8 * torch.randn(2, num_classes, 3, 4)).softmax(1), torch.randint(0, num_classes, (2, 3, 4))
+    noisy[torch.rand(noisy.shape) < 0.2] = 255
+    weight = torch.rand(2, 3, 4) if weighted else None
+    steps, slow = certainty(probs), torch.zeros(CERTAINTIES, num_classes, num_classes, dtype=torch.float64)
+    for image, row, column in itertools.product(range(2), range(3), range(4)):
+        sure, believed = probs[image, :, row, column].max(0)
+        step = 256 if sure == 1 else min(256, int(-16 * math.log(1 - float(sure))))
+        assert abs(step - steps[image, row, column]) <= 1  # a logarithm of float32 may fall on the other side
+        if noisy[image, row, column] != 255:
+            trust = 1.0 if weight is None else float(weight[image, row, column])
+            slow[steps[image, row, column], believed, noisy[image, row, column]] += trust
+    assert torch.allclose(counts_by_certainty(probs, noisy, weight=weight), slow)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31))
+def test_the_surest_quarter_is_taken_from_above(seed):
+    torch.manual_seed(seed)
+    counts = torch.zeros(CERTAINTIES, 2, 2, dtype=torch.float64)
+    steps = torch.randint(0, CERTAINTIES, (40,))
+    counts[steps, 0, torch.randint(0, 2, (40,))] += 1  # class 1 is never believed in
+    share = surest_share(counts)
+    assert (share[:, 1] == 0).all()
+    size = counts[:, 0].sum(1)
+    assert float((share[:, 0] * size).sum()) == pytest.approx(CORE * float(size.sum()))
+    taken = [float(share[step, 0]) for step in range(CERTAINTIES) if size[step]]
+    assert taken == sorted(taken) and sum(0 < part < 1 for part in taken) <= 1
 
 
 def test_counting_the_truth_gives_the_matrix_of_the_noise():
