@@ -296,7 +296,7 @@ def write_ablations() -> None:
 def write_looks() -> None:
     """JCAS beside baseline, other methods and true labels on other data, from docs/results/, into docs/RESULTS.md."""
     lines = [
-        "| data | noise | wrong pixels | baseline | best other method | jcas | true labels | gap closed | baseline, jcas of |",
+        "| data | noise | wrong pixels | baseline | best other method | jcas | true labels | gap closed | commits |",
         "|---|---|--:|--:|--:|--:|--:|--:|---|",
     ]
     for part, look in LOOKS.items():
@@ -338,13 +338,12 @@ def write_elsewhere() -> None:
                 if lead < 0:
                     behind[f"{look.title}, `{noise}`"] = lead
     where = "; ".join(f"{name}: {lead:+.1f}" for name, lead in behind.items())
-    write_section(
-        "README.md",
-        "elsewhere",
-        f"- **Elsewhere**: of {pairs} further pairs of data and noise ({pairs - drawn_by_us} of real data or instruments,\n"
-        f"  {drawn_by_us} of phantoms that we draw ourselves; most with one seed) it is behind the baseline in {len(behind)}"
-        + (f"\n  ({where})." if behind else "."),
-    )
+    lines = [
+        f"- **Elsewhere**: of {pairs} further pairs of data and noise ({pairs - drawn_by_us} of real data or instruments,",
+        f"  {drawn_by_us} of phantoms that we draw ourselves; most with one seed) it is behind the baseline in",
+        f"  {len(behind)}" + (f" ({where})." if behind else "."),
+    ]
+    write_section("README.md", "elsewhere", "\n".join(lines))
 
 
 def _closed(share: float) -> str:
