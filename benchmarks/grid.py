@@ -328,19 +328,19 @@ def write_looks() -> None:
 
 def write_elsewhere() -> None:
     """On how many pairs of data and noise of the quick look JCAS is behind the baseline, into README."""
-    behind, pairs, drawn_by_us = {}, 0, 0
+    behind, pairs, phantoms = {}, 0, 0
     for part, look in LOOKS.items():
         for noise in look.noises:
             rows = kept_rows(part, noise)
             if {"baseline", "jcas"} <= rows.keys():
-                pairs, drawn_by_us = pairs + 1, drawn_by_us + (part in KINDS)
+                pairs, phantoms = pairs + 1, phantoms + (part in KINDS)
                 lead = rows["jcas"]["jac"]["mean"]["mean"] - rows["baseline"]["jac"]["mean"]["mean"]
                 if lead < 0:
                     behind[f"{look.title}, `{noise}`"] = lead
     where = "; ".join(f"{name}: {lead:+.1f}" for name, lead in behind.items())
     lines = [
-        f"- **Elsewhere**: of {pairs} further pairs of data and noise ({pairs - drawn_by_us} of real data or instruments,",
-        f"  {drawn_by_us} of phantoms that we draw ourselves; most with one seed) it is behind the baseline in",
+        f"- **Elsewhere**: of {pairs} further pairs of data and noise ({pairs - phantoms} of real data or instruments,",
+        f"  {phantoms} of phantoms that we draw ourselves; most with one seed) it is behind the baseline in",
         f"  {len(behind)}" + (f" ({where})." if behind else "."),
     ]
     write_section("README.md", "elsewhere", "\n".join(lines))
