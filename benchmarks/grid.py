@@ -73,6 +73,7 @@ ABLATIONS_OF_THE_PAPER = (  # with labels drawn by a habit these are jcas
     "jcas_no_class_correction",
     "jcas_no_affinity_correction",
     "jcas_no_consistency",
+    "jcas_no_separate_refinement",
 )
 ABLATIONS_OF_FLIPS = (*ABLATIONS_OF_THE_PAPER, "jcas_no_neighbours", "jcas_no_robust_warmup")
 ABLATIONS_OF_A_PART = {"lidc": ABLATIONS_OF_THE_PAPER}  # several readers: T_C and pairs as with flips

@@ -82,6 +82,25 @@ def test_corrected_joint_loss_is_the_papers_sum(learned: bool):
     assert jcas(data)["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize(("options", "reached"), [({}, False), ({"separate_refinement": False}, True)])
+def test_the_loss_of_refined_logits_teaches_affinities_and_only_if_asked_the_logits(options, reached):
+    jcas, data = method("corrected", **options), batch()
+    jcas(data)["class_loss"].backward()
+    gradients = {
+        name: max(float(p.grad.abs().max()) if p.grad is not None else 0.0 for p in head.parameters())
+        for name, head in (("logits", jcas.model.classifier), ("features", jcas.model.features))
+    }
+    assert gradients["features"] > 0 and (gradients["logits"] > 0) == reached
+
+
+def test_without_dar_the_class_loss_teaches_the_logits():
+    jcas, data = method("corrected", intra=False, inter=False), batch()
+    found = jcas(data)
+    found["class_loss"].backward()
+    assert found["class_loss"].item() == pytest.approx(found["coarse_loss"].item(), rel=1e-6)
+    assert all(p.grad is not None for p in jcas.model.classifier.parameters())
+
+
 def test_released_joint_loss_is_the_released_sum():
     jcas, data = method("released"), batch()
     output, transition, pairs = jcas.model(data.image), jcas.class_matrix(), jcas.affinity_matrix()

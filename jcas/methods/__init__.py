@@ -64,9 +64,10 @@ _NO_APPEARANCE = {"appearance": False}
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     # Rows of the paper's Table 1: pairs alone, pairs with DAR, pairs with both corrections. Nothing of what image and
-    # neighbours say, but our reading of the rest: counted matrices, Theorem 1, reversed cosines, warm-up without pairs.
+    # neighbours say, but our reading of the rest: counted matrices, Theorem 1, reversed cosines, warm-up without pairs
+    # (of DAR the loss teaches the logits, too, as in the paper).
     "affinity": ("jcas", _NO_DAR | _NO_CORRECTION | _NO_APPEARANCE),
-    "dar": ("jcas", _NO_CORRECTION | _NO_APPEARANCE),
+    "dar": ("jcas", _NO_CORRECTION | _NO_APPEARANCE | {"separate_refinement": False}),
     "calc": ("jcas", _NO_DAR | _NO_APPEARANCE),
     # Ablations of the paper's text. Where labels turn out to be drawn, these are jcas, but for the class correction of
     # labels without a habit: pairs are not used there.
@@ -83,6 +84,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "jcas_no_outline_bias": ("jcas", {"outline_bias": False}),
     "jcas_no_neighbours": ("jcas", {"neighbours": False}),
     "jcas_no_robust_warmup": ("jcas", {"robust_warmup": False}),
+    "jcas_no_separate_refinement": ("jcas", {"separate_refinement": False}),
     "jcas_no_affinity": ("jcas", {"affinity": False}),
     "jcas_paper": ("jcas", {"preset": "paper"}),
     "jcas_released": ("jcas", {"preset": "released"}),

@@ -83,17 +83,18 @@ class JCAS(Method):
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
     released code with its quirks (``released``): docs/PAPER.md lists every difference, docs/METHOD.md explains ours.
     ``appearance`` (of it ``screening`` of labels and ``refinement`` of predictions), ``witness``, ``outline_bias``,
-    ``neighbours``, ``robust_warmup``, ``most_pairs``, ``learned_matrices``, ``volume_weight`` and ``cosine_reverse``
-    override it; ours has all of them but ``learned_matrices``. ``training_grid`` and ``test_grid`` (rows, columns) put
-    the affinities on another grid than that of the features.
+    ``neighbours``, ``robust_warmup``, ``most_pairs``, ``learned_matrices``, ``volume_weight``, ``cosine_reverse`` and
+    ``separate_refinement`` override it; ours has all of them but ``learned_matrices``. ``training_grid`` and
+    ``test_grid`` (rows, columns) put the affinities on another grid than that of the features.
 
     Differs from the original: matrices are counted, for learned ones run away or stop short; Theorem 1 has another
     numerator, for the printed one leaves [0, 1]; the reverse map is norm(1 - cosine), for norm(1 - P') is almost
-    constant; the warm-up trains no pairs and is a part of the run (there a stage of the same length; a class not found
-    when the counting starts may never be); at most ``most_pairs`` are drawn per image (65,536 is ours, all of a grid of
-    16 x 16; there all, which cost O(n^2)); DAR runs on the grid of the features and its correction is added at that of
-    the logits, so that a coarse grid does not blur a fine prediction; the robust warm-up (its loss is that of Zhang &
-    Sabuncu, NeurIPS 2018) and what neighbours and the image say are ours. Memory O(n d).
+    constant; the loss of P teaches affinities alone (``separate_refinement``), for Q has a loss of its own, and learned
+    worse when it had to please both; the warm-up trains no pairs and is a part of the run (there a stage of the same
+    length; a class not found when the counting starts may never be); at most ``most_pairs`` are drawn per image (65,536
+    is ours, all of a grid of 16 x 16; there all, which cost O(n^2)); DAR runs on the grid of the features and its
+    correction is added at that of the logits, so that a coarse grid does not blur a fine prediction; the robust warm-up
+    (its loss is that of Zhang & Sabuncu, NeurIPS 2018) and what neighbours and the image say are ours. Memory O(n d).
     """
 
     paper = "Guo & Yuan, MICCAI 2022"
@@ -126,6 +127,7 @@ class JCAS(Method):
         learned_matrices: bool | None = None,
         volume_weight: float | None = None,
         cosine_reverse: bool | None = None,
+        separate_refinement: bool | None = None,
     ) -> None:
         super().__init__(model, num_classes)
         overrides: dict[str, Any] = {
@@ -142,6 +144,7 @@ class JCAS(Method):
             "learned_matrices": learned_matrices,
             "volume_weight": volume_weight,
             "cosine_reverse": cosine_reverse,
+            "separate_refinement": separate_refinement,
         }
         given = {name: value for name, value in overrides.items() if value is not None}
         recipe = replace(chosen_recipe(preset), **given)
@@ -389,7 +392,8 @@ class JCAS(Method):
             loss = parts["class_loss"]
         else:
             pairs = self._affinity(output, batch.image)
-            refined = self._refined(output.logits, pairs)
+            separate = self.recipe.separate_refinement and self._refines
+            refined = self._refined(output.logits.detach() if separate else output.logits, pairs)
             parts = {
                 "class_loss": self._class_loss(refined, batch, said),
                 "coarse_loss": self._class_loss(output.logits, batch, said),
@@ -514,8 +518,12 @@ class JCAS(Method):
             grid = max(1, sides[0] // stride[0]), max(1, sides[1] // stride[1])
         return Affinity(output.features if grid is None else resized(output.features, grid))
 
+    @property
+    def _refines(self) -> bool:
+        return self.intra or self.inter
+
     def _refined(self, coarse: Tensor, pairs: Affinity) -> Tensor:
-        if not (self.intra or self.inter):
+        if not self._refines:
             return coarse
         on_grid = resized(coarse, pairs.spatial)
         refined = refine(on_grid, pairs, self.intra, self.inter, cosine_reverse=self.recipe.cosine_reverse)
@@ -597,7 +605,7 @@ class JCAS(Method):
         """Softmax of the refined logits; without DAR where the warm-up has not trained it."""
         output = self.model(images)
         size = images.shape[2:]
-        if not self.uses_pairs or not (self.intra or self.inter):
+        if not self.uses_pairs or not self._refines:
             return resized(output.logits, size).softmax(1)
         refined = self._refined(output.logits, self._affinity(output, images, at_test=True))
         if not self.recipe.predict_both:

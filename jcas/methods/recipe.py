@@ -32,6 +32,7 @@ class Recipe:
     training_grid: tuple[int, int] | None = None  # rows and columns of the affinity grid, whatever the image
     test_grid: tuple[int, int] | None = None
     cosine_reverse: bool = True  # norm(1 - cosine) instead of norm(1 - P') in the reverse map [15]
+    separate_refinement: bool = True  # the loss of P teaches affinities alone, for Q has its own; not in the paper
     predict_both: bool = False  # softmax(P) + softmax(Q) at test instead of P [16]
 
 
@@ -46,6 +47,7 @@ PRESETS = {
         volume_weight=1e-4,  # VolMin's own, which the paper builds on
         free_affinity_matrix=False,
         cosine_reverse=False,
+        separate_refinement=False,
     ),
     "released": Recipe(
         feature_dim=256,
@@ -65,6 +67,7 @@ PRESETS = {
         training_stride=(4, 5),  # 64 x 64 for images of 256 x 320
         test_stride=(8, 10),
         cosine_reverse=False,
+        separate_refinement=False,
         predict_both=True,
     ),
 }
