@@ -49,6 +49,7 @@ def test_a_variant_is_its_method_with_options():
         "correct_class": False,
         "correct_affinity": False,
         "appearance": False,
+        "separate_refinement": False,
     }
     assert method.intra and method.inter and not method.correct_class and not method.correct_affinity
 
