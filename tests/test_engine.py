@@ -294,7 +294,8 @@ def test_learning_rates_are_honoured_for_encoder_heads_and_matrices(noisy, optim
     assert groups["matrices"]["lr"] == pytest.approx(2.5e-2) and groups["encoder"]["lr"] == pytest.approx(5e-5)
 
 
-def test_a_run_that_diverges_names_the_images_and_keeps_the_checkpoint(noisy, tmp_path):
+@pytest.mark.parametrize("method", ["baseline", "jcas"])
+def test_a_run_that_diverges_names_the_images_and_keeps_the_checkpoint(noisy, tmp_path, method):
     """A real divergence: from the third epoch on the weights are poisoned, as an overflow would."""
     from lightning.pytorch.callbacks import Callback
 
@@ -312,13 +313,13 @@ def test_a_run_that_diverges_names_the_images_and_keeps_the_checkpoint(noisy, tm
     )
     try:
         with pytest.raises(TrainingError, match=r"nan.* in epoch 3 for the images") as caught:
-            train(small(noisy, method="baseline"), tmp_path / "run", progress=False)
+            train(small(noisy, method=method), tmp_path / "run", progress=False)
     finally:
         engine._make_trainer = make
     named = str(caught.value).split("for the images ")[1].split(", ")
     assert len(named) == 4 and set(named) <= ids
     assert len(read_metrics(tmp_path / "run")) == 2
-    train(small(noisy, method="baseline"), tmp_path / "run", resume=True, progress=False)
+    train(small(noisy, method=method), tmp_path / "run", resume=True, progress=False)
     assert len(read_metrics(tmp_path / "run")) == 4
 
 

@@ -11,6 +11,7 @@ from jcas.core.checks import (
     IGNORE,
     as_labels,
     check_num_classes,
+    check_probabilities,
     check_transition,
     check_weight,
 )
@@ -68,15 +69,15 @@ def core_confidence(probs: Tensor, where: Tensor) -> Tensor:  # (C, pixels), (pi
     return least
 
 
-def certainty(probs: Tensor) -> Tensor:  # (B, C, *spatial) -> (B, *spatial) below CERTAINTIES
-    r"""How sure a model is of the class it believes in, in steps.
+def certainty(sure: Tensor) -> Tensor:  # probabilities of any shape -> steps below CERTAINTIES
+    r"""How sure a model is of a class, in steps.
 
-    .. math:: \bigl\lfloor -16 \ln(1 - \max_c P(c)) \bigr\rfloor
+    .. math:: \lfloor -16 \ln(1 - P) \rfloor
 
     tells probabilities next to 1 apart, too, where most of a trained model's are; from 16 nats (1 - 1e-7) on float32
     does not.
     """
-    return (-_STEPS_PER_NAT * torch.log1p(-probs.amax(1).float())).clamp_max(CERTAINTIES - 1).long()
+    return (-_STEPS_PER_NAT * torch.log1p(-sure.float().clamp_max(1))).clamp_max(CERTAINTIES - 1).long()
 
 
 def counts_by_certainty(
@@ -85,9 +86,16 @@ def counts_by_certainty(
     *,
     weight: Tensor | None = None,  # (B, *spatial) trust in each pixel
 ) -> Tensor:  # (CERTAINTIES, C, C) float64
-    """`confusion_counts` of all images by `certainty`: those of batches and processes add up, and keep their order."""
-    num_classes, valid = probs.shape[1], noisy != IGNORE
-    cell = (certainty(probs) * num_classes + probs.max(1).indices) * num_classes + noisy  # argmax takes 8 times as long
+    """`confusion_counts` of all images by `certainty`: those of batches and processes add up, and keep their order.
+
+    Memory O(257 C^2), whatever the images.
+    """
+    check_probabilities(probs)
+    num_classes = probs.shape[1]
+    noisy = as_labels(noisy, probs.shape[:1] + probs.shape[2:], num_classes=num_classes)
+    valid = noisy != IGNORE
+    sure, believed = probs.max(1)  # argmax takes eight times as long
+    cell = (certainty(sure) * num_classes + believed) * num_classes + noisy
     trust = None
     if weight is not None:
         check_weight(weight, noisy.shape)

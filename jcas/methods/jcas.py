@@ -45,7 +45,7 @@ class JCAS(Method):
     T_A (2 x 2), by counting or by gradient.
 
     The first ``warmup`` epochs (three tenths of a run) train no pairs and correct nothing. From the last of them on
-    every epoch counts the model's predictions against the labels (`confusion_counts`): the shares of the classes are
+    every epoch counts the model's predictions against the labels (`counts_by_certainty`): the shares of the classes are
     the prior N, the labels of the surest quarter of each class (`surest_share`), rows normalised
     (`counted_transition`), are T_C, and Theorem 1 gives T_A. ``consistency_weight=0`` lets T_A be counted on its own
     instead. With ``learned_matrices=True`` (the paper's way) both are learned by gradient beside a volume term of
@@ -89,12 +89,13 @@ class JCAS(Method):
 
     Differs from the original: matrices are counted, for learned ones run away or stop short; Theorem 1 has another
     numerator, for the printed one leaves [0, 1]; the reverse map is norm(1 - cosine), for norm(1 - P') is almost
-    constant; the loss of P teaches affinities alone (``separate_refinement``), for Q has a loss of its own, and learned
-    worse when it had to please both; the warm-up trains no pairs and is a part of the run (there a stage of the same
-    length; a class not found when the counting starts may never be); at most ``most_pairs`` are drawn per image (65,536
-    is ours, all of a grid of 16 x 16; there all, which cost O(n^2)); DAR runs on the grid of the features and its
-    correction is added at that of the logits, so that a coarse grid does not blur a fine prediction; the robust warm-up
-    (its loss is that of Zhang & Sabuncu, NeurIPS 2018) and what neighbours and the image say are ours. Memory O(n d).
+    constant; the loss of P teaches affinities alone (``separate_refinement``; but that of an auxiliary head, as
+    released), for Q has a loss of its own; the warm-up trains no pairs and is a part of the run (there a stage of the
+    same length; a class not found when the counting starts may never be); at most ``most_pairs`` are drawn per image
+    (65,536 is ours, all of a grid of 16 x 16; there all, which cost O(n^2)); DAR runs on the grid of the features and
+    its correction is added at that of the logits, so that a coarse grid does not blur a fine prediction; the robust
+    warm-up (its loss is that of Zhang & Sabuncu, NeurIPS 2018) and what neighbours and the image say are ours. Memory
+    O(n d).
     """
 
     paper = "Guo & Yuan, MICCAI 2022"
@@ -179,6 +180,8 @@ class JCAS(Method):
         self.correct_class = correct_class
         self.correct_affinity = correct_affinity
         self.consistency_weight = consistency_weight
+        if separate_refinement and not self._refines:
+            raise ValueError("separate_refinement does nothing without intra or inter")
         if recipe.learned_matrices:
             self.class_matrix = TransitionMatrix(num_classes)
             self.affinity_matrix = FreeTransitionMatrix(2) if recipe.free_affinity_matrix else TransitionMatrix(2)
@@ -484,7 +487,7 @@ class JCAS(Method):
         if speak:
             step = max(2, self.counts.reach)
             size = torch.Size(-(-side // step) for side in labels.shape[1:])
-        probs, on_grid = resized(logits, size).softmax(1), resized_labels(labels, size)
+        probs, on_grid = resized(logits, size).float().softmax(1), resized_labels(labels, size)
         weight = None if batch.weight is None else resized_labels(batch.weight, size)
         if speak:
             probs = probs * neighbour_evidence(probs, on_grid, self.counts.class_transition, weight=weight)

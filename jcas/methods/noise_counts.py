@@ -30,6 +30,8 @@ class NoiseCounts(nn.Module):
     Flipped labels are counted where the model is surest of a class. What is wrong with drawn ones is not in such cores:
     they are counted everywhere, on validation images as soon as some were seen, because those of the training are
     drawn once and learned by heart. (Flipped ones are not learned so soon, and need as many pixels as there are.)
+    Which pixels are surest is seen at the end of an epoch, so that T_C does not depend on the size of batches; T_A
+    counted on its own, image by image, takes those that are surest so far.
 
     Args:
         num_classes: classes, background included.
@@ -97,8 +99,8 @@ class NoiseCounts(nn.Module):
         self.by_certainty += summed_over_processes(counts_by_certainty(probs, labels, weight=weight))
         if self.tied:
             return
-        believed, pairs = probs.max(1).indices, []
-        core = surest_share(self.by_certainty)[certainty(probs), believed] > 0  # as far as this epoch has come
+        (sure, believed), pairs = probs.max(1), []
+        core = surest_share(self.by_certainty)[certainty(sure), believed] > 0  # as far as this epoch has come
         for counted in (labels, torch.where(core, labels, IGNORE)):
             pairs.append(pair_counts(confusion_counts(believed, counted, self.num_classes, weight=weight)))
         self.pairs_everywhere += summed_over_processes(pairs[0])

@@ -47,7 +47,7 @@ def test_counts_by_certainty_match_a_loop_over_pixels(seed, num_classes, weighte
     probs, noisy = (8 * torch.randn(2, num_classes, 3, 4)).softmax(1), torch.randint(0, num_classes, (2, 3, 4))
     noisy[torch.rand(noisy.shape) < 0.2] = 255
     weight = torch.rand(2, 3, 4) if weighted else None
-    steps, slow = certainty(probs), torch.zeros(CERTAINTIES, num_classes, num_classes, dtype=torch.float64)
+    steps, slow = certainty(probs.amax(1)), torch.zeros(CERTAINTIES, num_classes, num_classes, dtype=torch.float64)
     for image, row, column in itertools.product(range(2), range(3), range(4)):
         sure, believed = probs[image, :, row, column].max(0)
         step = 256 if sure == 1 else min(256, int(-16 * math.log(1 - float(sure))))
@@ -71,6 +71,19 @@ def test_the_surest_quarter_is_taken_from_above(seed):
     assert float((share[:, 0] * size).sum()) == pytest.approx(CORE * float(size.sum()))
     taken = [float(share[step, 0]) for step in range(CERTAINTIES) if size[step]]
     assert taken == sorted(taken) and sum(0 < part < 1 for part in taken) <= 1
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 4])
+def test_no_certainty_is_counted_of_what_is_no_probability_or_label(num_classes):
+    probs, labels = torch.full((1, num_classes, 1, 2), 1 / num_classes), torch.zeros(1, 1, 2, dtype=torch.long)
+    with pytest.raises(ValueError, match="nan"):
+        counts_by_certainty(torch.full_like(probs, float("nan")), labels)
+    for label in (-1, num_classes):
+        with pytest.raises(ValueError, match=f"label {label}"):
+            counts_by_certainty(probs, labels.fill_(label))
+    with pytest.raises(ValueError, match="shape"):
+        counts_by_certainty(probs, labels[:, :, :1])
+    assert certainty(torch.tensor([0.0, 1.0, 1.0 + 1e-6])).tolist() == [0, 256, 256]
 
 
 def test_counting_the_truth_gives_the_matrix_of_the_noise():
