@@ -73,9 +73,8 @@ class NoiseCounts(nn.Module):
 
     def start_epoch(self) -> None:
         """Forget the counts, not what follows from them."""
-        for counts in (self.by_certainty, self.validation):
-            counts.zero_()
-        for counts in (self.pairs_everywhere, self.pairs_of_cores, self.pairs_of_validation):
+        of_pairs = (self.pairs_everywhere, self.pairs_of_cores, self.pairs_of_validation)
+        for counts in (self.by_certainty, self.validation, *of_pairs):
             counts.zero_()
 
     @property
@@ -99,12 +98,12 @@ class NoiseCounts(nn.Module):
         self.by_certainty += summed_over_processes(counts_by_certainty(probs, labels, weight=weight))
         if self.tied:
             return
-        (sure, believed), pairs = probs.max(1), []
+        sure, believed = probs.max(1)
         core = surest_share(self.by_certainty)[certainty(sure), believed] > 0  # as far as this epoch has come
-        for counted in (labels, torch.where(core, labels, IGNORE)):
-            pairs.append(pair_counts(confusion_counts(believed, counted, self.num_classes, weight=weight)))
-        self.pairs_everywhere += summed_over_processes(pairs[0])
-        self.pairs_of_cores += summed_over_processes(pairs[1])
+        of_cores = torch.where(core, labels, IGNORE)
+        for counts, counted in ((self.pairs_everywhere, labels), (self.pairs_of_cores, of_cores)):
+            confusion = confusion_counts(believed, counted, self.num_classes, weight=weight)
+            counts += summed_over_processes(pair_counts(confusion))
 
     @torch.no_grad()
     def add_validation(self, probs: Tensor, labels: Tensor, weight: Tensor | None) -> None:
