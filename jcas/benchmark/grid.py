@@ -24,6 +24,7 @@ from jcas.benchmark.noisy_sets import (
     prepare,
     prepare_clean,
     set_name,
+    wrong_shares,
 )
 from jcas.config import Config, make_config
 from jcas.data import Dataset, open_dataset
@@ -93,12 +94,19 @@ class Grid:
             "method": "baseline" if upper else cell.method,
             "labels": "clean" if upper else "noisy",
             "seed": cell.seed,
+            "options": self._told(cell),
         }
         source = str(self.out / _GRID_FILE)
         config = make_config({**self.settings, **own}, source=source)
         if config.resolved().encoder != config.encoder:  # a network of its own: what the others resolved is not for it
             config = make_config({**self.settings, **self.given, **own}, source=source)
         return config
+
+    def _told(self, cell: Cell) -> dict[str, Any]:
+        """What only a benchmark knows of the noise and a method's paper takes for granted, as options of the method."""
+        option = None if cell.method == UPPER_BOUND else method_class(cell.method).told_wrong_shares
+        shares = None if option is None else wrong_shares(self.data(self.noisy_set(cell)))
+        return {} if option is None or shares is None else {option: shares}
 
     def is_finished(self, cell: Cell) -> bool:
         """Whether the cell needs no more work."""

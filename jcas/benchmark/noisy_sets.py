@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 
 from jcas.config import named_values
 from jcas.corrupt import corrupt, count, measure
-from jcas.data import Dataset
+from jcas.data import Dataset, open_dataset
 from jcas.noise import NOISES, SFDA, Noise, make_noise
 from jcas.noise.base import Mask
 from jcas.predict import mask_predictor
@@ -28,6 +29,7 @@ CLEAN = "clean"
 NOISE_SEED = 0
 """Of every noisy set: the seeds of a grid vary the training, never the labels."""
 
+_MOST_WRONG = 0.99
 _NEXT_PARAMETER = re.compile(r",(?=\s*[A-Za-z_]\w*=)")
 
 
@@ -193,10 +195,30 @@ def _file_safe(text: str) -> str:
     return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
+@cache
+def wrong_shares(folder: Path) -> list[float] | None:
+    """How many of the training labels that name each class are wrong, as a share; None if nobody knows the true ones.
+
+    Never quite 1: a method that sets wrong labels aside would have nothing left of a class.
+    """
+    measured = _measured(open_dataset(folder))
+    if measured is None:
+        return None
+    counts = np.array(measured["counts"], float)  # by true and given class
+    shares = 1 - counts.diagonal() / np.maximum(counts.sum(0), 1)
+    return [round(float(share), 4) for share in np.where(counts.sum(0) > 0, shares, 0).clip(0, _MOST_WRONG)]
+
+
 def _rates_as_they_are(dataset: Dataset) -> dict[str, Any]:
     """Noise rates of training labels that come with true ones."""
+    measured = _measured(dataset)
+    return {} if measured is None else {key: measured[key] for key in ("class_noise_rate", "affinity_noise_rate")}
+
+
+def _measured(dataset: Dataset) -> dict[str, Any] | None:
+    """What is wrong with training labels that come with true ones."""
     if not any(record.clean for record in dataset.split("train")):
-        return {}
+        return None
     counts = {}
     for record in dataset.split("train"):
         sample = dataset.load(record, clean=True)
@@ -207,8 +229,7 @@ def _rates_as_they_are(dataset: Dataset) -> dict[str, Any]:
             sample.noisy[judged].numpy().astype(np.uint8),
             num_classes=dataset.labels.num_classes,
         )
-    measured = measure(counts, labels=dataset.labels)
-    return {key: measured[key] for key in ("class_noise_rate", "affinity_noise_rate")}
+    return measure(counts, labels=dataset.labels)
 
 
 def _plain(value: Any) -> str:

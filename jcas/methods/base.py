@@ -44,6 +44,12 @@ class Method(nn.Module):
     repeat_threshold: float | None = None
     """Images of classes that fewer than this share of the images show are repeated; None: each image once."""
 
+    told_wrong_shares: str | None = None
+    """Option that `jcas benchmark` fills with the true share of wrong labels of each given class, where it is known.
+
+    Of methods whose papers take it for granted.
+    """
+
     trusted: frozenset[str] = frozenset()
     """Ids of images whose labels are known to be right; the engine fills it in from the dataset."""
 

@@ -54,8 +54,9 @@ class MTCL(Method):
     labels as given for ``warmup`` epochs, corrected afterwards.
 
     Learns: the model; the teacher follows. All numbers are the paper's, among them ``consistency_weight`` 0.1 and
-    ``corrected_weight`` 5 of the formula; ``warmup`` (a fifth of the run) and ``ramp`` (three quarters) stand for its
-    iteration counts. Differs from the original: any number of classes; soft labels stay soft (there a cast to integers
+    ``corrected_weight`` 5 of the formula, but for the weight 1 without trusted images, which is ours; ``warmup`` (a
+    fifth of the run) and ``ramp`` (three quarters) stand for its iteration counts. Differs from the original: any
+    number of classes, of which Dice counts those that the labels show; soft labels stay soft (there a cast to integers
     deletes them); no focal and no boundary loss, which are meant for thin vessels; the batch is not drawn from two
     streams, so trusted images come as often as others. The student predicts.
     """

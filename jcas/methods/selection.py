@@ -14,13 +14,15 @@ from jcas.schema import IGNORE, Batch, Output
 
 
 @torch.no_grad()
-def easiest(losses: Tensor, noisy: Tensor, candidates: Tensor, *, keep: float) -> Tensor:  # (B, H, W) each -> bool
+def easiest(
+    losses: Tensor, noisy: Tensor, candidates: Tensor, *, keep: Sequence[float]
+) -> Tensor:  # (B, H, W) each -> bool
     """The share ``keep`` of the candidate pixels of each given class, rounded up, that have the smallest losses.
 
     Class by class, because over all pixels together a rare class, which is learnt late, would lose all of its pixels.
 
     >>> losses, labels = torch.tensor([[0.1, 0.9, 0.5, 2.0]]), torch.tensor([[0, 0, 0, 1]])
-    >>> easiest(losses, labels, labels >= 0, keep=0.6)
+    >>> easiest(losses, labels, labels >= 0, keep=(0.6, 1.0))
     tensor([[ True, False,  True,  True]])
     """
     chosen = torch.zeros_like(candidates)
@@ -29,7 +31,7 @@ def easiest(losses: Tensor, noisy: Tensor, candidates: Tensor, *, keep: float) -
             continue
         mine = candidates & (noisy == c)
         values = losses[mine]
-        count = math.ceil(keep * values.numel())
+        count = math.ceil(keep[c] * values.numel())
         picked = torch.zeros_like(values, dtype=torch.bool)
         picked[values.topk(count, largest=False).indices] = True
         chosen[mine] = picked

@@ -40,11 +40,16 @@ class TLoss(HeadLossMethod):
     r"""T-Loss: the errors of an image follow a Student distribution, whose tails forgive what a Gaussian would not.
 
     Gonzalez-Jimenez et al., Robust T-Loss for Medical Image Segmentation, MICCAI 2023. The loss of a map p against a
-    mask y of D pixels is `t_loss`.
+    mask y of D pixels is `t_loss`,
+
+    .. math:: \frac1D \Bigl[\log\Gamma(\tfrac\nu2) - \log\Gamma(\tfrac{\nu + D}2) + \tfrac D2 \log(\pi\nu)
+              - \tfrac D2 l + \tfrac{\nu + D}2 \log\bigl(1 + \tfrac{e^l}{\nu} \sum_k (p_k - y_k)^2\bigr)\Bigr]
 
     Learns: the model, and for each class the degrees of freedom (small: many outliers; large: squared error).
     ``log_precision`` 1 is the authors' fixed value, 0 the textbook form. The degrees of freedom start at e, as there.
-    Differs from the original, which knows one foreground: each class against the rest, mean over classes and images;
+    Differs from the original, which knows one foreground that all images show: each class against the rest, mean over
+    the classes that an image's labels show, then over images (the gradient goes as (p - y) / (nu + sum of squares), so
+    images without a class, whose errors are small, would outvote those that show it, and rare classes would vanish);
     divided by the number of labelled pixels, so that the auxiliary head's weight and weight decay keep their meaning;
     the degrees of freedom learn at the rate of matrices (1e-3 there).
     """
@@ -59,9 +64,11 @@ class TLoss(HeadLossMethod):
     def head_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """T-Loss of one head, every class against the rest."""
         counts = trust(batch.noisy, batch.weight)
-        difference = logits.float().softmax(1) - one_hot(batch.noisy, self.num_classes)
+        given = one_hot(batch.noisy, self.num_classes)
+        difference = logits.float().softmax(1) - given
         squared = (difference**2 * counts[:, None]).sum((2, 3))  # (B, C)
         labelled = counts.sum((1, 2))[:, None].expand_as(squared)
         losses = t_loss(squared, labelled, self.log_freedom.float(), log_precision=self.log_precision)
-        images = (labelled[:, 0] > 0).sum().clamp_min(1)
-        return losses.mean(1).sum() / images
+        shown = ((given * counts[:, None]).sum((2, 3)) > 0).to(losses)  # (B, C)
+        classes = shown.sum(1)
+        return ((losses * shown).sum(1) / classes.clamp_min(1)).sum() / (classes > 0).sum().clamp_min(1)

@@ -18,9 +18,8 @@ class VolMin(Method):
 
     Learns: the model and T_C (C x C), row-normalised I + sigmoid(w). Both heads share T_C.
     ``volume_weight``: 1e-4 in the paper (classification); 0.5 in JCAS's comparison, where on other data the matrix
-    shrinks until classes swap. w starts at -2 (JCAS's; 2 in the original) and learns at the run's
-    ``matrix_learning_rate``, by default the original's 1e-2. Differs from the original: that start, and probabilities
-    are floored at 1e-10 before the logarithm.
+    shrinks until classes swap. w starts at -2 (there: init 2) and learns at the run's ``matrix_learning_rate``, by
+    default the original's 1e-2. Differs from the original: probabilities are floored at 1e-10 before the logarithm.
     """
 
     paper = "Li et al., ICML 2021"

@@ -18,7 +18,7 @@ from jcas.cli import main
 from jcas.config import make_config
 from jcas.data import open_dataset
 from jcas.data.synthetic import write_dataset
-from jcas.methods import METHODS
+from jcas.methods import METHODS, check_options
 from jcas.methods.baseline import Baseline
 from jcas.report import build_benchmark_report
 
@@ -102,6 +102,21 @@ def test_an_extension_must_give_the_networks_the_same_flags(truth, tmp_path):
     rate = {"encoder_learning_rate": 0.002}  # what the rule gives to the others
     with pytest.raises(ValueError, match=r"its cells have encoder_learning_rate=None, got 0\.002"):
         plan(tmp_path / "out", [truth], settings={**SETTINGS, **rate}, **arguments)
+
+
+def test_methods_whose_papers_know_the_noise_are_told_how_many_labels_of_each_class_are_wrong(truth, tmp_path):
+    methods = ["coteaching", "trinet", "baseline"]
+    grid = plan(tmp_path / "out", [truth], noises=[NOISE, "none"], methods=methods, settings=SETTINGS, progress=False)
+    dataset = open_dataset(grid.data(next(found for found in grid.sets if found.noise == NOISE)))
+    samples = [dataset.load(record, clean=True) for record in dataset.split("train")]
+    noisy, clean = (np.concatenate([getattr(s, kind).flatten() for s in samples]) for kind in ("noisy", "clean"))
+    expected = [(clean[noisy == c] != c).mean() for c in range(dataset.labels.num_classes)]
+    told = {(cell.method, cell.noise): grid.config(cell).options for cell in grid.cells}
+    for method in ("coteaching", "trinet"):
+        assert told[method, NOISE]["forget_rate"] == pytest.approx(expected, abs=1e-4)
+        assert "forget_rate" not in told[method, "none"]  # nobody knows
+        assert check_options(method, told[method, NOISE]) == told[method, NOISE]
+    assert told["baseline", NOISE] == {}
 
 
 def test_a_noise_is_made_once_and_only_the_upper_bound_trains_on_truth(finished, truth):
@@ -286,7 +301,7 @@ def test_half_a_start_without_a_checkpoint_begins_anew(truth, tmp_path):
 # --- failures and new methods -----------------------------------------------------------------------------------------
 
 METHOD_FILE = '''
-from jcas.methods import METHODS
+from jcas.methods import METHODS, check_options
 from jcas.methods.baseline import Baseline
 
 class {name}(Baseline):

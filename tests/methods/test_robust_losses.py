@@ -210,3 +210,21 @@ def test_t_loss_takes_each_class_against_the_rest():
             )
             total += float(t_loss(torch.tensor(errors), torch.tensor(42.0), torch.tensor(1.0), log_precision=1.0))
     assert method.head_loss(probs.log(), batch).item() == pytest.approx(total / 6, rel=1e-5)
+
+
+def test_t_loss_leaves_classes_out_that_an_image_does_not_show():
+    probs, noisy = random_maps()
+    noisy[1][noisy[1] == 2] = 0
+    noisy[0, 0] = 255
+    noisy[0][noisy[0] == 1] = 255
+    batch = Batch(image=torch.zeros(2, 1, 6, 7), noisy=noisy, ids=("a", "b"))
+    method = TLoss(build_model("tiny", num_classes=3, channels=1), 3)
+    expected = []
+    for image, shown in enumerate([(0, 2), (0, 1)]):
+        judged = noisy[image] != 255
+        losses = []
+        for c in shown:
+            error = ((probs[image, c] - (noisy[image] == c).float()) ** 2)[judged].sum()
+            losses.append(float(t_loss(error, judged.sum().float(), torch.tensor(1.0), log_precision=1.0)))
+        expected.append(sum(losses) / 2)
+    assert method.head_loss(probs.log(), batch).item() == pytest.approx(sum(expected) / 2, rel=1e-5)
