@@ -185,6 +185,7 @@ def write_documents(part: str, work: Path) -> None:
     results.mkdir(exist_ok=True)
     pictures.mkdir(exist_ok=True)
     own = _with_class_names(json.loads((out / "table.json").read_text(encoding="utf-8")), CLASSES.get(part, {}))
+    own.pop("rows", None)  # what is shown is in the summary
     kept = results / f"grid_{part}.json"
     summary = with_earlier(own, json.loads(kept.read_text(encoding="utf-8"))) if kept.is_file() else own
     kept.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")

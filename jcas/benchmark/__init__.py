@@ -62,8 +62,7 @@ def write_tables(grid: Grid) -> list[Path]:
     rows = collect(grid)
     summary = summarize(grid, rows)
     out = grid.out
-    write_json(out / "cells.json", rows)
-    write_json(out / "table.json", summary)
+    write_json(out / "table.json", {**summary, "rows": rows})
     texts = {
         "table.md": markdown(summary),
         "table.tex": latex(summary),
@@ -71,5 +70,5 @@ def write_tables(grid: Grid) -> list[Path]:
     }
     for name, text in texts.items():
         write_bytes(out / name, text.encode())
-    written = [out / name for name in ("cells.json", "table.json", *texts)]
+    written = [out / name for name in ("table.json", *texts)]
     return [*written, *draw_curves(summary, out), *draw_qualitative(grid, out)]

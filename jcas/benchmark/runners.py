@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from jcas.benchmark.cells import run_cell, write_error
+from jcas.benchmark.cells import epochs_done, run_cell, write_error
 from jcas.benchmark.grid import Cell, Grid
 
 POLL_SECONDS = 0.3
@@ -114,13 +114,13 @@ def run_on_ray(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: int
     # A worker process serves one cell only, so that peak memory is the cell's; Ray must not repeat a failure.
     task = ray.remote(num_cpus=threads, num_gpus=gpus, max_calls=1, max_retries=0)(run_cell)
     pending = {task.remote(_values(grid, cell), grid.folder(cell)): cell for cell in cells}
-    begun: set[str] = set()
+    before = {cell.name: _trace(grid, cell) for cell in cells}
     try:
         while pending:
             done, _ = ray.wait(list(pending), num_returns=1, timeout=POLL_SECONDS)
             for cell in pending.values():
-                if cell.name not in begun and grid.folder(cell).is_dir():
-                    begun.add(cell.name)
+                if cell.name in before and _trace(grid, cell) != before[cell.name]:
+                    del before[cell.name]
                     watcher.started(cell)
             for reference in done:
                 cell = pending.pop(reference)
@@ -134,6 +134,12 @@ def run_on_ray(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: int
         for reference in pending:
             ray.cancel(reference, force=True)
         ray.shutdown()
+
+
+def _trace(grid: Grid, cell: Cell) -> int | None:
+    """What a cell has left on disk: how many epochs, None if not even a folder. It changes once the cell runs."""
+    folder = grid.folder(cell)
+    return epochs_done(folder) if folder.is_dir() else None
 
 
 def _values(grid: Grid, cell: Cell) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Finished cells -> rows and one summary from which every table, figure and page is made.
 
-``cells.json`` is a list of rows, one for each finished cell: its ``results.json`` with the grid's names and
-``gap_recovered``. ``table.json`` is the table: methods by dataset and noise, with means and deviations over seeds,
-marks, costs and the paper's numbers.
+``table.json`` holds both: ``rows``, one for each finished cell (its ``results.json`` with the grid's names and
+``gap_recovered``), and the table: methods by dataset and noise, with means and deviations over seeds, marks, costs and
+the paper's numbers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def gap_recovered(jac: float | None, *, baseline: float | None, upper_bound: flo
 
 
 def summarize(grid: Grid, rows: Sequence[Row]) -> dict[str, Any]:
-    """The content of ``table.json``."""
+    """The content of ``table.json`` but its rows."""
     return {
         "settings": dict(grid.settings),
         "versions": sorted({f"{row['version']} ({row['commit'] or 'no commit'})" for row in rows}),

@@ -339,7 +339,7 @@ def test_a_method_of_one_file_and_one_line_joins_the_grid(truth, tmp_path, add_m
     assert run_grid(grid, runner="inline", progress=False) == []
     write_tables(grid)
     assert "| half |" in (tmp_path / "out" / "table.md").read_text()
-    assert json.loads((tmp_path / "out" / "cells.json").read_text())[0]["method"] == "half"
+    assert json.loads((tmp_path / "out" / "table.json").read_text())["rows"][0]["method"] == "half"
 
 
 def test_a_failed_cell_is_recorded_and_stops_no_other(truth, tmp_path, add_method, capsys):
@@ -372,7 +372,6 @@ def test_tables_and_figures_are_drawn_from_finished_cells(finished, capsys):
     for name in (
         "table.md",
         "table.json",
-        "cells.json",
         "table.tex",
         "noise_rates.md",
         "curves.png",
@@ -382,7 +381,7 @@ def test_tables_and_figures_are_drawn_from_finished_cells(finished, capsys):
         (finished / name).unlink()
     code, _ = jcas("benchmark", "--out", finished, "--tables", capsys=capsys)
     assert code == 0
-    rows = json.loads((finished / "cells.json").read_text())
+    rows = json.loads((finished / "table.json").read_text())["rows"]
     assert len(rows) == 1 + 2 + 2  # upper bound, baseline under two noises, volmin with two seeds
     for row in rows:
         stored = json.loads((finished / "cells" / row["cell"] / "results.json").read_text())
@@ -434,7 +433,8 @@ def test_report_of_a_benchmark_is_one_page(finished, tmp_path, capsys):
     assert page.count('class="dot') == 3 + 1 and "has no clean truth" in page
     assert "Learnt noise" in page and 'class="heat"' in page and "Seeds: 0, 1." in page
     assert "data:image/webp;base64," in page and "http://" not in page and "https://" not in page
-    shutil.copyfile(finished / "cells.json", tmp_path / "table.json")  # as earlier versions wrote it
+    rows = json.loads((finished / "table.json").read_text())["rows"]
+    (tmp_path / "table.json").write_text(json.dumps(rows))  # as earlier versions wrote it
     with pytest.raises(ValueError, match=r"of an older version; jcas benchmark --out .* --tables renews it"):
         build_benchmark_report(tmp_path, tmp_path / "none.html")
     (tmp_path / "table.json").unlink()

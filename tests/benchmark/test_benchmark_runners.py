@@ -33,7 +33,7 @@ def make_grid(truth: Path, out: Path, *, methods: tuple[str, ...] = ("baseline",
 
 def numbers(out: Path) -> list[dict]:
     """The table without what depends on the machine's mood."""
-    rows = json.loads((out / "cells.json").read_text())
+    rows = json.loads((out / "table.json").read_text())["rows"]
     kept = ("cell", "method", "noise", "seed", "dice", "jac", "last_epoch", "selected_epoch", "gap_recovered")
     return [{key: row[key] for key in kept} for row in rows]
 
