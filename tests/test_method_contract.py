@@ -172,8 +172,16 @@ def test_same_seed_same_weights(name):
 
 @pytest.mark.parametrize("label", [0, 2])
 def test_one_image_and_one_class_are_enough(name, label):
+    trains_on(name, Batch(image=torch.rand(1, 1, 32, 32), noisy=torch.full((1, 32, 32), label), ids=("only",)))
+
+
+def test_one_image_of_several_classes_is_enough(name):
+    both = two_images()
+    trains_on(name, Batch(image=both.image[:1], noisy=both.noisy[:1], ids=("only",)))
+
+
+def trains_on(name: str, batch: Batch) -> None:
     method = build(name)
-    batch = Batch(image=torch.rand(1, 1, 32, 32), noisy=torch.full((1, 32, 32), label), ids=("only",))
     for epoch in (0, 1, 5):
         method.start_epoch(epoch)
         loss = method(batch)["loss"]
