@@ -40,10 +40,8 @@ class TLoss(HeadLossMethod):
     r"""T-Loss: the errors of an image follow a Student distribution, whose tails forgive what a Gaussian would not.
 
     Gonzalez-Jimenez et al., Robust T-Loss for Medical Image Segmentation, MICCAI 2023. The loss of a map p against a
-    mask y of D pixels is `t_loss`,
-
-    .. math:: \frac1D \Bigl[\log\Gamma(\tfrac\nu2) - \log\Gamma(\tfrac{\nu + D}2) + \tfrac D2 \log(\pi\nu)
-              - \tfrac D2 l + \tfrac{\nu + D}2 \log\bigl(1 + \tfrac{e^l}{\nu} \sum_k (p_k - y_k)^2\bigr)\Bigr]
+    mask y of D pixels with squared error S, for nu degrees of freedom, is (nu + D) / (2 D) * log(1 + e^l S / nu) and
+    what does not depend on p (`t_loss`).
 
     Learns: the model, and for each class the degrees of freedom (small: many outliers; large: squared error).
     ``log_precision`` 1 is the authors' fixed value, 0 the textbook form. The degrees of freedom start at e, as there.
