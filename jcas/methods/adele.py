@@ -109,7 +109,8 @@ class ADELE(Method):
     Learns: the model. ``trigger`` 0.9, ``confidence`` 0.7 (0.8 for natural images), ``scales`` 0.7, 1, 1.5,
     ``consistency_weight`` 1 and ``agreement`` 0.8 are the paper's. Differs from the original: labels are corrected in
     each step from the predictions of that step (there once in ten epochs, from stored predictions), because crops and
-    flips make every epoch's labels new ones; KL is masked by pixel, as the paper says (its code: by image); softmax
+    flips make every epoch's labels new ones; a class whose IoU with the labels never reaches 0.1, as rare classes of
+    heavily flipped labels, is never corrected; KL is masked by pixel, as the paper says (its code: by image); softmax
     temperature 1 (its code: 3). ``scales=[1]`` is a third of the cost.
     """
 

@@ -24,7 +24,7 @@ class CSS(HeadLossMethod):
     ``--encoder tiny`` that one's map at 1/4 of the side and an eighth of the channels, ``--encoder ocrnet`` for
     ResNet-50). ``repeat_threshold`` t = 0.15 and ``intermediate_weight`` 0.4 are the paper's. Differs from the
     original: an epoch has as many images as the training split, so that all methods take equally many steps;
-    augmentation, optimiser and schedule are the run's.
+    augmentation, optimiser and schedule are the run's; maps are enlarged by pixel areas, not by corners.
     """
 
     paper = "Pissas et al., MICCAI 2021"
