@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean
 
 import torch
-from grid import CONFIGS, LOOKS, NOISES, finished, write_lines
+from grid import CONFIGS, FLIPPED, LOOKS, NOISES, finished, write_lines
 
 from jcas.benchmark.summary import table_order
 from jcas.core import clean_counts, confusion_counts, corrected_cross_entropy
@@ -30,7 +30,6 @@ HEADER = [
     "| data | noise | method | pooled Jac estimated from noisy validation labels | corrected loss | seeds | commit |",
     "|---|---|---|--:|--:|--:|---|",
 ]
-FLIPPED = ("symmetric", "asymmetric", "pair_flip")
 PARTS = [*CONFIGS, *LOOKS]
 
 

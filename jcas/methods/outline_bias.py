@@ -28,6 +28,7 @@ _ROUNDS = 3
 _FORGOTTEN = 0.1  # of a log-ratio
 _LOOKS = 3
 _MOST_FAILURES = 2
+_LEAST_SIGHTINGS = 2
 
 
 class OutlineBias(nn.Module):
@@ -52,8 +53,10 @@ class OutlineBias(nn.Module):
         self.failures: Tensor  # looks that did not tell
         self.quiet: Tensor  # looks in a row that found nothing
         self.register_buffer("telling", torch.tensor(False))
+        self.sightings: Tensor  # looks that found a wrong outline
         self.register_buffer("failures", torch.zeros((), dtype=torch.long))
         self.register_buffer("quiet", torch.zeros((), dtype=torch.long))
+        self.register_buffer("sightings", torch.zeros((), dtype=torch.long))
         self.forget()
 
     def unbiased(self, probs: Tensor) -> Tensor:  # (B, C, H, W) -> (B, C, H, W)
@@ -79,9 +82,9 @@ class OutlineBias(nn.Module):
         """See whether looks tell classes apart and, if so, move the offsets halfway to those of the images kept.
 
         Halfway, because whether a shift is large enough to be believed may change from epoch to epoch; what is left of
-        one that is not seen again is dropped in the end. Where looks do not tell, offsets and quiet looks are dropped
-        at once, and for good when looks have `failed`. Images that show hardly any outline change nothing. What was
-        kept is forgotten.
+        one that was seen only once is dropped in the end. A `habit` stays, and so do its offsets when a look finds
+        nothing. Where looks do not tell, offsets and quiet looks are dropped at once, and for good when looks have
+        `failed`. Images that show hardly any outline change nothing. What was kept is forgotten.
         """
         counts, found = self._counted()
         self.forget()
@@ -97,8 +100,11 @@ class OutlineBias(nn.Module):
             return
         silent = not bool(outline_thresholds(counts, least_shift=QUIET_SHIFT).any())
         self.quiet.fill_(int(self.quiet) + 1 if silent else 0)
-        self.offset.copy_((self.offset + found) / 2)
-        if not bool(found.any()) and float(self.offset.abs().max()) < _FORGOTTEN:
+        moved = bool(found.any())
+        self.sightings += moved
+        if moved or not self.habit:
+            self.offset.copy_((self.offset + found) / 2)
+        if not moved and float(self.offset.abs().max()) < _FORGOTTEN:
             self.offset.zero_()
 
     @property
@@ -107,12 +113,21 @@ class OutlineBias(nn.Module):
         return int(self.failures) >= _MOST_FAILURES
 
     @property
+    def habit(self) -> bool:
+        """Whether wrong outlines were seen twice, in a row or not.
+
+        A young model is in doubt where labels and images disagree. One that has learned the labels by heart is not, and
+        shows their habit no longer: that is no evidence against it.
+        """
+        return int(self.sightings) >= _LEAST_SIGHTINGS
+
+    @property
     def right(self) -> bool:
         """Whether outlines seem right: looks tell classes apart, and three times in a row hardly any shift was seen.
 
-        Less than `QUIET_SHIFT`: a young model does not show a habit at once.
+        Less than `QUIET_SHIFT`: a young model does not show a habit at once. Not after a `habit` was seen.
         """
-        return int(self.quiet) >= _LOOKS and not bool(self.offset.any())
+        return int(self.quiet) >= _LOOKS and not bool(self.offset.any()) and not self.habit
 
     def _counted(self) -> tuple[OutlineCounts, Tensor]:
         """Counts of the images kept, and the offsets that follow from them.

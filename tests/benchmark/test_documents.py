@@ -28,6 +28,7 @@ def copied(tmp_path, monkeypatch) -> Path:
     [
         (grid.write_headline, "README.md"),
         (grid.write_elsewhere, "README.md"),
+        (grid.write_unseen, "README.md"),
         (grid.write_ends, "docs/RESULTS.md"),
         (grid.write_looks, "docs/RESULTS.md"),
         (grid.write_ablations, "docs/METHOD.md"),

@@ -38,6 +38,11 @@ def learned(distance: torch.Tensor) -> torch.Tensor:
     return torch.stack([torch.zeros_like(distance), -distance], 1).softmax(1)
 
 
+def by_heart(distance: torch.Tensor) -> torch.Tensor:
+    """Probabilities of a model of these outlines that is in doubt nowhere."""
+    return learned(distance + 6 * distance.sign())
+
+
 def test_discs_drawn_too_wide_become_narrower():
     bias, probs, truth = measured(3.0)
     assert jac(probs.argmax(1), truth) < 0.65
@@ -110,6 +115,27 @@ def test_what_is_left_of_an_offset_that_is_not_seen_again_is_dropped():
         bias.measure()
         left.append([round(value, 6) for value in bias.offset.tolist()])
     assert left == [[0.15, -0.15], [0.0, 0.0]]
+
+
+def test_a_habit_that_was_seen_twice_stays_when_the_model_has_learned_it_by_heart():
+    image, _, distance = discs(3.0)
+    bias, offsets = OutlineBias(2), []
+    for probs in (learned(distance), learned(distance), *[by_heart(distance)] * 5):
+        bias.remember(image, probs, (distance < 0).long())
+        bias.measure()
+        offsets.append(bias.offset.clone())
+        assert bias.habit == (len(offsets) > 1) and not bias.right
+    assert int(bias.quiet) >= 3  # looks alone would call these outlines right
+    assert offsets[1].any() and all(torch.equal(found, offsets[1]) for found in offsets[2:])
+
+
+def test_a_shift_that_was_seen_once_is_dropped():
+    image, _, distance = discs(3.0)
+    bias = OutlineBias(2)
+    for probs in (learned(distance), *[by_heart(distance)] * 6):
+        bias.remember(image, probs, (distance < 0).long())
+        bias.measure()
+    assert not bias.habit and not bias.offset.any() and bias.right
 
 
 def test_outlines_seem_right_after_three_looks_that_found_nothing_and_not_once_one_has():
