@@ -115,6 +115,8 @@ def few_slices(source: Path, out: Path, counts: dict[str, int]) -> None:
     listed, rows = read_split(source), []
     for split, count in counts.items():
         own = [row for row in listed if row["split"] == split]
+        if count > len(own):
+            raise ValueError(f"{source}: {len(own)} slices of {split}, {count} are asked for")
         for row in (own[index * len(own) // count] for index in range(count)):
             for folder in ("images", "masks"):
                 shutil.copyfile(source / folder / f"{row['name']}.png", out / folder / f"{row['name']}.png")

@@ -105,7 +105,7 @@ class Grid:
     def _told(self, cell: Cell) -> dict[str, Any]:
         """What only a benchmark knows of the noise and a method's paper takes for granted, as options of the method."""
         option = None if cell.method == UPPER_BOUND else method_class(cell.method).told_wrong_shares
-        shares = None if option is None else wrong_shares(self.data(self.noisy_set(cell)))
+        shares = self.noisy_set(cell).wrong_shares
         return {} if option is None or shares is None else {option: shares}
 
     def is_finished(self, cell: Cell) -> bool:
@@ -189,7 +189,18 @@ def plan(
         if UPPER_BOUND in methods:
             added.append(prepare_clean(dataset, out, progress=progress))
         added += [prepare(dataset, spec, out, progress=progress) for spec in specs]
-    added = [replace(found, labels=hashes[found.dataset]) for found in added]
+    told = any(method_class(method).told_wrong_shares for method in methods if method != UPPER_BOUND)
+    known = {(found.dataset, found.noise): found.wrong_shares for found in grid.sets}
+    added = [
+        replace(
+            found,
+            labels=hashes[found.dataset],
+            wrong_shares=wrong_shares(open_dataset(out / found.folder))
+            if told
+            else known.get((found.dataset, found.noise)),
+        )
+        for found in added
+    ]
     # Seeds outermost: a grid that is stopped early has a whole table of the first seed.
     cells = [
         _cell(found, method, seed)

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 
 from jcas.config import named_values
 from jcas.corrupt import corrupt, count, measure
-from jcas.data import Dataset, open_dataset
+from jcas.data import Dataset
 from jcas.noise import NOISES, SFDA, Noise, make_noise
 from jcas.noise.base import Mask
 from jcas.predict import mask_predictor
@@ -68,6 +67,7 @@ class NoisySet:
     root: str | None = None  # folder of the dataset itself; grids of older versions do not know it
     run: str | None = None  # folder of sfda's model
     labels: str | None = None  # `label_hash` of the dataset
+    wrong_shares: list[float] | None = None  # `wrong_shares` of it, if a method is told
 
     def to_json(self) -> dict[str, Any]:
         """As ``grid.json`` stores it."""
@@ -195,18 +195,18 @@ def _file_safe(text: str) -> str:
     return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-@cache
-def wrong_shares(folder: Path) -> list[float] | None:
+def wrong_shares(dataset: Dataset) -> list[float] | None:
     """How many of the training labels that name each class are wrong, as a share; None if nobody knows the true ones.
 
     Never quite 1: a method that sets wrong labels aside would have nothing left of a class.
     """
-    measured = _measured(open_dataset(folder))
+    measured = _measured(dataset)
     if measured is None:
         return None
     counts = np.array(measured["counts"], float)  # by true and given class
-    shares = 1 - counts.diagonal() / np.maximum(counts.sum(0), 1)
-    return [round(float(share), 4) for share in np.where(counts.sum(0) > 0, shares, 0).clip(0, _MOST_WRONG)]
+    given = counts.sum(0)
+    shares = (given - counts.diagonal()) / np.maximum(given, 1)
+    return [round(float(share), 4) for share in shares.clip(max=_MOST_WRONG)]
 
 
 def _rates_as_they_are(dataset: Dataset) -> dict[str, Any]:

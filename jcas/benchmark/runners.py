@@ -113,8 +113,8 @@ def run_on_ray(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: int
     gpus = 1 if grid.settings["device"] == "gpu" else 0
     # A worker process serves one cell only, so that peak memory is the cell's; Ray must not repeat a failure.
     task = ray.remote(num_cpus=threads, num_gpus=gpus, max_calls=1, max_retries=0)(run_cell)
-    pending = {task.remote(_values(grid, cell), grid.folder(cell)): cell for cell in cells}
     before = {cell.name: _trace(grid, cell) for cell in cells}
+    pending = {task.remote(_values(grid, cell), grid.folder(cell)): cell for cell in cells}
     try:
         while pending:
             done, _ = ray.wait(list(pending), num_returns=1, timeout=POLL_SECONDS)
@@ -137,7 +137,10 @@ def run_on_ray(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: int
 
 
 def _trace(grid: Grid, cell: Cell) -> int | None:
-    """What a cell has left on disk: how many epochs, None if not even a folder. It changes once the cell runs."""
+    """What a cell has left on disk: how many epochs, None if not even a folder.
+
+    It changes when the cell runs: at once if it starts afresh, after an epoch if it is resumed.
+    """
     folder = grid.folder(cell)
     return epochs_done(folder) if folder.is_dir() else None
 

@@ -15,7 +15,7 @@ from typing import Any
 from jcas.benchmark.grid import UPPER_BOUND, Cell, Grid
 from jcas.benchmark.noisy_sets import CLEAN
 from jcas.benchmark.paper import TABLE_1, paper_scores
-from jcas.methods import method_names
+from jcas.methods import METHODS, method_names
 
 MEAN = "mean"
 ABLATION = "jcas_no_"
@@ -167,6 +167,8 @@ def _entry(rows: Sequence[Row], classes: Sequence[str], paper: Mapping[str, Any]
     entry["by_seed"] = {str(row["seed"]): row["jac"][MEAN] for row in rows}  # mean Jac, for comparing seed by seed
     entry["commits"] = {str(row["seed"]): row["commit"] for row in rows}  # None outside a checkout
     gap, deviation = mean_and_deviation([row["gap_recovered"] for row in rows])
+    told = getattr(METHODS.get(entry["method"]), "told_wrong_shares", None)
+    entry["told"] = told is not None and all(told in row["options"] for row in rows)
     entry["gap_recovered"] = {"mean": gap, "std": deviation, "mark": "", "paper": None}
     entry["seconds"] = mean_and_deviation([row["seconds"] for row in rows])[0]
     entry["cpu_seconds"] = mean_and_deviation([row.get("cpu_seconds") for row in rows])[0]

@@ -8,7 +8,6 @@ from typing import Any
 from jcas.benchmark.noisy_sets import AS_THEY_ARE
 from jcas.benchmark.progress import readable
 from jcas.benchmark.summary import DECIMALS, MEAN, METRICS
-from jcas.methods import METHODS
 
 _HEADINGS = {"dice": "Dice", "jac": "Jac"}
 _SHARED = ("encoder", "pretrained", "size", "crop", "augmentation", "epochs", "batch_size", "optimizer", "selection")
@@ -139,10 +138,12 @@ def _notes(dataset: Mapping[str, Any]) -> list[str]:
     ]
     if _has_paper(dataset):
         lines += ["", "In brackets: Table 1 of the paper, whose epoch was the best on the test split; ours never is."]
-    rows = {entry["method"] for group in dataset["noises"] for entry in group["methods"]}
-    told = [name for name, method in METHODS.items() if name in rows and method.told_wrong_shares]
+    told = {entry["method"] for group in dataset["noises"] for entry in group["methods"] if entry.get("told")}
     if told:
-        lines += ["", f"Told the true share of wrong labels of each class, as their papers assume: {', '.join(told)}."]
+        lines += [
+            "",
+            f"Told the true share of wrong labels of each class, as their papers assume: {', '.join(sorted(told))}.",
+        ]
     unsure = [_quoted(group["noise"]) for group in dataset["noises"] if group["truth"] == "masks"]
     if unsure:
         lines += ["", f"No clean/ for {', '.join(unsure)}: scores are against masks/, right or wrong."]

@@ -82,9 +82,10 @@ class OutlineBias(nn.Module):
         """See whether looks tell classes apart and, if so, move the offsets halfway to those of the images kept.
 
         Halfway, because whether a shift is large enough to be believed may change from epoch to epoch; what is left of
-        one that was seen only once is dropped in the end. A `habit` stays, and so do its offsets when a look finds
-        nothing. Where looks do not tell, offsets and quiet looks are dropped at once, and for good when looks have
-        `failed`. Images that show hardly any outline change nothing. What was kept is forgotten.
+        one that was seen only once is dropped in the end. After a `habit` was seen, a look that finds nothing changes
+        nothing; one that finds something moves the offsets of all classes halfway to it. Where looks do not tell,
+        offsets and quiet looks are dropped at once, and for good when looks have `failed`. Images that show hardly any
+        outline change nothing. What was kept is forgotten.
         """
         counts, found = self._counted()
         self.forget()
@@ -114,7 +115,7 @@ class OutlineBias(nn.Module):
 
     @property
     def habit(self) -> bool:
-        """Whether wrong outlines were seen twice, in a row or not.
+        """Whether wrong outlines were seen twice, in a row or not, of whichever classes.
 
         A young model is in doubt where labels and images disagree. One that has learned the labels by heart is not, and
         shows their habit no longer: that is no evidence against it.

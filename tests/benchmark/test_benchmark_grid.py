@@ -13,7 +13,7 @@ from PIL import Image
 from jcas.benchmark import Grid, exclusive, plan, read_grid, run_grid, write_tables
 from jcas.benchmark.cells import write_error
 from jcas.benchmark.grid import OF_A_CELL
-from jcas.benchmark.noisy_sets import parse_noise
+from jcas.benchmark.noisy_sets import parse_noise, wrong_shares
 from jcas.cli import main
 from jcas.config import make_config
 from jcas.data import open_dataset
@@ -117,6 +117,30 @@ def test_methods_whose_papers_know_the_noise_are_told_how_many_labels_of_each_cl
         assert "forget_rate" not in told[method, "none"]  # nobody knows
         assert check_options(method, told[method, NOISE]) == told[method, NOISE]
     assert told["baseline", NOISE] == {}
+
+
+def test_cells_planned_before_keep_what_they_were_told(truth, tmp_path):
+    settings = {"settings": SETTINGS, "progress": False}
+    first = plan(tmp_path / "out", [truth], noises=[NOISE], methods=["coteaching"], **settings)
+    grid = plan(tmp_path / "out", [truth], noises=[NOISE], methods=["baseline"], **settings)
+    assert first.config(first.cells[0]).options["forget_rate"] == grid.config(grid.cells[0]).options["forget_rate"]
+
+
+def test_shares_of_wrong_labels_by_given_class(tmp_path):
+    for folder in ("images", "masks", "clean"):
+        (tmp_path / folder).mkdir()
+    given = np.array([[0, 0, 0, 0], [1, 1, 1, 1], [2, 2, 255, 255]], np.uint8)
+    true = np.array([[0, 0, 0, 1], [0, 0, 0, 0], [2, 2, 0, 0]], np.uint8)
+    for folder, values in (("images", given), ("masks", given), ("clean", true)):
+        Image.fromarray(values).save(tmp_path / folder / "a.png")
+    (tmp_path / "dataset.yaml").write_text("name: tiny\nclasses: [background, a, b, c]\n")
+    (tmp_path / "split.csv").write_text("name,split\na,train\n")
+    assert wrong_shares(open_dataset(tmp_path)) == [
+        0.25,
+        0.99,
+        0,
+        0,
+    ]  # all wrong: a little is left; no label: none wrong
 
 
 def test_a_noise_is_made_once_and_only_the_upper_bound_trains_on_truth(finished, truth):
@@ -301,7 +325,7 @@ def test_half_a_start_without_a_checkpoint_begins_anew(truth, tmp_path):
 # --- failures and new methods -----------------------------------------------------------------------------------------
 
 METHOD_FILE = '''
-from jcas.methods import METHODS, check_options
+from jcas.methods import METHODS
 from jcas.methods.baseline import Baseline
 
 class {name}(Baseline):
