@@ -189,18 +189,12 @@ def plan(
         if UPPER_BOUND in methods:
             added.append(prepare_clean(dataset, out, progress=progress))
         added += [prepare(dataset, spec, out, progress=progress) for spec in specs]
-    told = any(method_class(method).told_wrong_shares for method in methods if method != UPPER_BOUND)
-    known = {(found.dataset, found.noise): found.wrong_shares for found in grid.sets}
-    added = [
-        replace(
-            found,
-            labels=hashes[found.dataset],
-            wrong_shares=wrong_shares(open_dataset(out / found.folder))
-            if told
-            else known.get((found.dataset, found.noise)),
-        )
-        for found in added
-    ]
+    added = [replace(found, labels=hashes[found.dataset]) for found in added]
+    if any(method_class(method).told_wrong_shares for method in methods if method != UPPER_BOUND):
+        added = [replace(found, wrong_shares=wrong_shares(open_dataset(out / found.folder))) for found in added]
+    else:  # cells that were planned before may still have to be told
+        known = {(found.dataset, found.noise): found.wrong_shares for found in grid.sets}
+        added = [replace(found, wrong_shares=known.get((found.dataset, found.noise))) for found in added]
     # Seeds outermost: a grid that is stopped early has a whole table of the first seed.
     cells = [
         _cell(found, method, seed)
