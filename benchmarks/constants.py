@@ -1,12 +1,14 @@
-"""What hangs on the constants that no noisy label could choose: each made smaller and larger, one at a time.
+"""What hangs on the constants of what the image says: each made smaller and larger, one at a time.
 
-    python benchmarks/constants.py --work runs/grid --jobs 2 --docs      # 40 minutes on two cores of 2026; resumable
+    python benchmarks/constants.py --work runs/grid --jobs 2 --docs      # an hour and a half on two cores of 2026
 
-Constants of what the image says were set with true masks in sight (docs/METHOD.md, how it was developed). Were they
-tuned to these sets, other values would lose what JCAS gains. Trains JCAS again, seed 0, with one constant half or twice
-as large, on the very data of the finished cells of ``benchmarks/grid.py`` below ``--work``, beside whose scores its own
-stand (train them by the same commit: the table names all). Only those constants are tried on a set that its runs use:
-looks on ellipses of cardiac MRI and on nodules, colours on blood cells.
+Trains JCAS again, seed 0, with one constant half or twice as large, on the very data of the finished cells of
+``benchmarks/grid.py`` below ``--work``, beside whose scores its own stand. Only those constants are tried on a set that
+its runs use: looks on ellipses of cardiac MRI and on nodules, colours on blood cells. Resumable.
+
+These constants were set with true masks in sight (docs/METHOD.md, how it was developed). Were they tuned to these sets,
+other values would lose what JCAS gains. ``--rehearse`` asks the same where no true label takes part: on labels that are
+made of JCAS's own predictions (`rehearsal`). What noisy labels alone would have chosen is seen there.
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import yaml
-from documents import read_section, write_section
+from documents import ROOT, read_section, write_section
 from grid import finished, kept_rows
+from rehearsal import config_for, rehearsal
+from scipy.stats import spearmanr
 
 from jcas.benchmark.cells import run_cell
 from jcas.run import torch_threads
@@ -69,6 +72,7 @@ class Constant:
 
 CONSTANTS = (
     Constant("jcas.core.appearance:local_appearance.window", "neighbourhood of a class", (ELLIPSE, NODULES)),
+    Constant("jcas.core.appearance:repaired.belief", "belief in the model (1: labels say nothing)", (ELLIPSE, NODULES)),
     Constant("jcas.core.appearance:REACH", "how far from its labels a class may be found", (ELLIPSE, NODULES)),
     Constant("jcas.core.appearance:FLOOR", "least deviation of a class's colours", (ELLIPSE, NODULES)),
     Constant("jcas.core.appearance:refined_by_appearance.power", "strength of looks in refinement", (ELLIPSE, NODULES)),
@@ -83,71 +87,125 @@ CONSTANTS = (
     Constant("jcas.methods.witness:WIDTH", "its width", (CELLS,)),
 )
 FACTORS = (0.5, 2.0)
+AS_IT_IS, BASELINE = "as it is", "baseline"
+KEPT = ROOT / "docs" / "results" / "constants.json"
 
 
-def folder_of(work: Path, part: str, constant: Constant, factor: float) -> Path:
-    return work / "constants" / f"{part}__{constant.name.replace('.', '-')}__x{factor:g}"
+def name_of(constant: Constant, factor: float) -> str:
+    return f"{constant.name.replace('.', '-')}__x{factor:g}"
 
 
-def train(cell: Path, out: Path, constant: Constant, factor: float) -> bool:
-    """The run of a finished cell again, with another value of a constant; in a process of its own."""
+@dataclass(frozen=True)
+class Stage:
+    """A set of labels that constants are tried on: with true labels of test images, or rehearsed."""
+
+    part: str
+    noise: str
+    rehearsed: bool
+
+    @property
+    def title(self) -> str:
+        """Of its column."""
+        return f"{self.part}, {self.noise.partition(':')[0]}: {'rehearsal' if self.rehearsed else 'test'}"
+
+    def folders(self, work: Path) -> dict[str, Path]:
+        """Where each run lies: JCAS as it is, the baseline, and each constant times each factor."""
+        own = work / "constants" / f"{self.part}{'_rehearsal' if self.rehearsed else ''}"
+        runs = [name_of(constant, factor) for constant in self.constants() for factor in FACTORS]
+        found = {name: own / name for name in runs}
+        if self.rehearsed:
+            return {AS_IT_IS: own / "jcas", BASELINE: own / BASELINE, **found}
+        cell = self.cell(work)
+        return {AS_IT_IS: cell, **found} if cell else {}
+
+    def constants(self) -> list[Constant]:
+        """Those that runs on these labels use."""
+        return [constant for constant in CONSTANTS if (self.part, self.noise) in constant.sets]
+
+    def cell(self, work: Path) -> Path | None:
+        """The finished cell of JCAS, seed 0."""
+        return finished(work, self.part, self.noise).get("jcas", {}).get(0)
+
+    def jobs(self, work: Path) -> Iterator[tuple[dict[str, Any], Path, Constant | None, float]]:
+        """What there is to train: config, folder, constant, factor."""
+        cell = self.cell(work)
+        if cell is None:
+            return
+        folders = self.folders(work)
+        changes: dict[str, Any] = {}
+        if self.rehearsed:
+            changes = {"data": str(rehearsal(cell, work / "rehearsal" / self.part))}
+            yield config_for(cell, **changes), folders[AS_IT_IS], None, 1.0
+            yield config_for(cell, **changes, method="baseline", options={}), folders[BASELINE], None, 1.0
+        for constant in self.constants():
+            for factor in FACTORS:
+                yield config_for(cell, **changes), folders[name_of(constant, factor)], constant, factor
+
+
+STAGES = (
+    *(Stage(part, noise, rehearsed) for part, noise in (ELLIPSE, CELLS) for rehearsed in (True, False)),
+    Stage(*NODULES, rehearsed=False),  # readers judge each other: benchmarks/folds.py
+)
+
+
+def train(values: dict[str, Any], out: Path, constant: Constant | None, factor: float) -> bool:
+    """A run with another value of a constant; in a process of its own."""
     torch_threads(1)
-    constant.change(factor)
-    values = yaml.safe_load((cell / "config.yaml").read_text(encoding="utf-8"))
+    if constant is not None:
+        constant.change(factor)
     return run_cell(values, out)
 
 
-def jobs_of(work: Path, parts: list[str]) -> Iterator[tuple[Path, Path, Constant, float]]:
-    """What there is to train: cell, folder, constant, factor."""
-    for part, noise in SETS:
-        cell = finished(work, part, noise).get("jcas", {}).get(0)
-        if cell is None or part not in parts:
-            continue
-        for constant in CONSTANTS:
-            if (part, noise) in constant.sets:
-                for factor in FACTORS:
-                    yield cell, folder_of(work, part, constant, factor), constant, factor
+def measured(work: Path, stages: list[Stage]) -> dict[str, Any]:
+    """Scores and commits of what is finished, by stage and run; what docs/results holds where it is not."""
+    kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
+    for stage in stages:
+        for name, folder in stage.folders(work).items():
+            path = folder / "results.json"
+            if path.is_file():
+                results = json.loads(path.read_text(encoding="utf-8"))
+                row = {"jac": results["jac"]["mean"], "commit": results["commit"]}
+                kept.setdefault(stage.title, {})[name] = row
+        if not stage.rehearsed and stage.title in kept:
+            plain = kept_rows(stage.part, stage.noise).get("baseline", {}).get("by_seed", {}).get("0")
+            kept[stage.title][BASELINE] = {"jac": plain, "commit": None}
+    return kept
 
 
-def results_of(folder: Path) -> dict[str, Any]:
-    """The results of a run, nothing if it is not finished."""
-    path = folder / "results.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+def table(kept: dict[str, Any]) -> str:
+    """A line for each constant: its value, and for each stage the scores with half and with twice of it."""
+    shown = [title for title in (stage.title for stage in STAGES) if title in kept]
+    lines = ["| constant | is | " + " | ".join(shown) + " |", "|---|--:|" + "--:|" * len(shown)]
 
+    def score(title: str, name: str) -> str:
+        jac = kept[title].get(name, {}).get("jac")
+        return "–" if jac is None else f"{jac:.1f}"
 
-def table(work: Path) -> str:
-    """A line for each constant: its value, and for each set the scores with half and with twice of it."""
-    cells = {part: finished(work, part, noise).get("jcas", {}).get(0) for part, noise in SETS}
-    own = {part: results_of(cell) for part, cell in cells.items() if cell}
-    shown = [(part, noise) for part, noise in SETS if part in own]
-    lines = [
-        "| constant | is | " + " | ".join(f"{part}, {noise.partition(':')[0]}" for part, noise in shown) + " |",
-        "|---|--:|" + "--:|" * len(shown),
-    ]
-    commits = {str(results["commit"] or "–") for results in own.values()}
     for constant in CONSTANTS:
-        scores = []
-        for part, _ in shown:
-            both = [results_of(folder_of(work, part, constant, factor)) for factor in FACTORS]
-            commits |= {str(results["commit"] or "–") for results in both if results}
-            jac = [f"{results['jac']['mean']:.1f}" if results else "–" for results in both]
-            scores.append(", ".join(jac) if any(both) else "–")
-        if set(scores) != {"–"}:
+        scores = [[score(title, name_of(constant, factor)) for factor in FACTORS] for title in shown]
+        cells = ["–" if set(both) == {"–"} else ", ".join(both) for both in scores]
+        if set(cells) != {"–"}:
             lines.append(
-                f"| {constant.meaning} (`{constant.name}`) | {constant.value():g} | " + " | ".join(scores) + " |"
+                f"| {constant.meaning} (`{constant.name}`) | {constant.value():g} | " + " | ".join(cells) + " |"
             )
-    lines.append("| JCAS as it is | | " + " | ".join(f"{own[part]['jac']['mean']:.1f}" for part, _ in shown) + " |")
-    plain = [kept_rows(part, noise).get("baseline", {}).get("by_seed", {}).get("0") for part, noise in shown]
-    lines.append("| baseline | | " + " | ".join("–" if jac is None else f"{jac:.1f}" for jac in plain) + " |")
-    return "\n".join(
-        [*lines, "", f"Half of the constant, twice the constant; seed 0, commit {', '.join(sorted(commits))}."]
-    )
+    for name, called in ((AS_IT_IS, "JCAS as it is"), (BASELINE, "baseline")):
+        lines.append(f"| {called} | | " + " | ".join(score(title, name) for title in shown) + " |")
+    commits = sorted({str(row["commit"] or "–") for title in shown for row in kept[title].values() if row["commit"]})
+    lines += ["", f"Half of the constant, twice the constant; seed 0, commit {', '.join(commits)}."]
+    for part, noise in SETS:
+        pair = [kept.get(Stage(part, noise, rehearsed).title, {}) for rehearsed in (True, False)]
+        common = sorted(name for name in pair[0] if pair[1].get(name, {}).get("jac") is not None)
+        if len(common) > 2:
+            agreement = spearmanr(*([rows[name]["jac"] for name in common] for rows in pair)).statistic
+            lines.append(f"Rank correlation of rehearsal and test, {part}: {agreement:.2f} ({len(common)} runs).")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("runs/grid"), help="where benchmarks/grid.py has trained")
     parser.add_argument("--parts", nargs="+", choices=[part for part, _ in SETS], default=[part for part, _ in SETS])
+    parser.add_argument("--rehearse", action="store_true", help="on predictions taken for the truth, not on the test")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     parser.add_argument("--tables", action="store_true", help="train nothing")
     parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md")
@@ -155,21 +213,24 @@ def main() -> None:
     if options.docs:
         read_section("docs/METHOD.md", "constants")  # not after hours
     work = options.work.resolve()
-    jobs = list(jobs_of(work, options.parts))
-    if not jobs:
-        parser.error(f"{work} has no finished cell of jcas, seed 0; train one by benchmarks/grid.py")
     failed = []
     if not options.tables:
+        stages = [s for s in STAGES if s.part in options.parts and s.rehearsed == options.rehearse]
+        jobs = [job for stage in stages for job in stage.jobs(work)]
+        if not jobs:
+            parser.error(f"{work} has no finished cell of jcas, seed 0; train one by benchmarks/grid.py")
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(options.jobs, mp_context=spawn, max_tasks_per_child=1) as pool:
             runs = [(pool.submit(train, *job), job[1]) for job in jobs]
             for done, (run, folder) in enumerate(runs, 1):
                 if not run.result():
                     failed.append(f"failed: {folder} (error.txt)")
-                print(f"{done}/{len(runs)} {folder.name}", flush=True)
-    print(table(work))
+                print(f"{done}/{len(runs)} {folder.parent.name}/{folder.name}", flush=True)
+    kept = measured(work, list(STAGES))
+    print(table(kept))
     if options.docs:
-        write_section("docs/METHOD.md", "constants", table(work))
+        KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        write_section("docs/METHOD.md", "constants", table(kept))
     if failed:
         raise SystemExit("\n".join(failed))
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from constants import CONSTANTS, FACTORS, folder_of, jobs_of, table
+import constants
+from constants import CELLS, CONSTANTS, ELLIPSE, FACTORS, Stage, measured, name_of, table
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -40,31 +41,49 @@ assert not torch.allclose(before, appearance.local_appearance(image, membership)
     assert [float(line) for line in done.stdout.split()] == [2.0] * len(CONSTANTS)
 
 
+TEST, REHEARSAL = Stage(*ELLIPSE, rehearsed=False), Stage(*ELLIPSE, rehearsed=True)
+
+
+def finish(folder: Path, jac: float, commit: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps({"jac": {"mean": jac}, "commit": commit}))
+
+
 @pytest.fixture
-def work(tmp_path):
-    """A finished cell of JCAS on ellipses, and two runs with another value of one constant."""
-    results = {"jac": {"mean": 62.5}, "commit": "abc"}
+def work(tmp_path, monkeypatch):
+    """A finished cell of JCAS on ellipses, two runs with another value of a constant, and a rehearsal of all."""
+    monkeypatch.setattr(constants, "KEPT", tmp_path / "constants.json")
     grid = {"cells": [{"name": "a", "noise": "ellipse", "method": "jcas", "seed": 0}]}
-    (tmp_path / "acdc" / "cells" / "a").mkdir(parents=True)
+    cell = tmp_path / "acdc" / "cells" / "a"
+    finish(cell, 62.5, "abc")
+    (cell / "config.yaml").write_text("data: nowhere\nmethod: jcas\noptions: {warmup: 4}\n")
     (tmp_path / "acdc" / "grid.json").write_text(json.dumps(grid))
-    (tmp_path / "acdc" / "cells" / "a" / "results.json").write_text(json.dumps(results))
-    for factor, jac in zip(FACTORS, (61.0, 63.25), strict=True):
-        folder = folder_of(tmp_path, "acdc", CONSTANTS[0], factor)
-        folder.mkdir(parents=True)
-        (folder / "results.json").write_text(json.dumps({"jac": {"mean": jac}, "commit": "def"}))
+    for stage, scores in ((TEST, (61.0, 63.25)), (REHEARSAL, (71.0, 74.0))):
+        for factor, jac in zip(FACTORS, scores, strict=True):
+            finish(stage.folders(tmp_path)[name_of(CONSTANTS[0], factor)], jac, "def")
+    finish(REHEARSAL.folders(tmp_path)[constants.AS_IT_IS], 73.0, "def")
     return tmp_path
 
 
 def test_only_constants_of_a_set_with_a_finished_cell_are_tried(work):
-    jobs = list(jobs_of(work, ["acdc", "lidc", "wbc"]))
-    assert {cell.name for cell, *_ in jobs} == {"a"}
+    jobs = list(TEST.jobs(work))
+    assert {values["data"] for values, *_ in jobs} == {"nowhere"}
     assert len({folder for _, folder, *_ in jobs}) == len(jobs)
     assert not any("witness" in constant.place for *_, constant, _ in jobs)
-    assert not list(jobs_of(work, ["lidc"]))
+    assert not list(Stage(*CELLS, rehearsed=False).jobs(work))
 
 
 def test_scores_stand_beside_the_cells_own(work):
-    lines = table(work).splitlines()
-    assert lines[2].endswith("| 0.125 | 61.0, 63.2 |")
-    assert lines[3] == "| JCAS as it is | | 62.5 |"
-    assert lines[-1].endswith("commit abc, def.")
+    lines = table(measured(work, [REHEARSAL, TEST])).splitlines()
+    assert lines[0] == "| constant | is | acdc, ellipse: rehearsal | acdc, ellipse: test |"
+    assert lines[2].endswith("| 0.125 | 71.0, 74.0 | 61.0, 63.2 |")
+    assert lines[3] == "| JCAS as it is | | 73.0 | 62.5 |"
+    assert "commit abc, def." in lines[-2]
+    assert lines[-1] == "Rank correlation of rehearsal and test, acdc: 1.00 (3 runs)."
+
+
+def test_what_was_kept_stays_where_a_work_folder_lacks_it(work):
+    constants.KEPT.write_text(json.dumps(measured(work, [REHEARSAL, TEST])))
+    (work / "constants").rename(work / "elsewhere")
+    lines = table(measured(work, [REHEARSAL, TEST])).splitlines()
+    assert lines[2].endswith("| 0.125 | 71.0, 74.0 | 61.0, 63.2 |")
