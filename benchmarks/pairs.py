@@ -1,8 +1,10 @@
 """What pairs add where labels are flipped: JCAS beside `jcas_no_affinity`, over all data that docs/results/ holds.
 
-    python benchmarks/pairs.py --docs      # at once; rows by benchmarks/grid.py --methods jcas jcas_no_affinity
+    python benchmarks/pairs.py --docs      # at once
 
-One set says little: a point is within what seeds differ by. Many sets, each with the same seeds of both, say more.
+Rows come from ``benchmarks/grid.py ../shared/data --parts ... --methods jcas jcas_no_affinity --docs``. One set says
+little: a point is within what seeds differ by. Many sets, each with the same seeds of both, say more; those of one
+source of images (ACDC, say) are counted as one in the mean.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from grid import CONFIGS, FLIPPED, LOOKS, NOISES, kept_rows
 from phantoms import KINDS
 
 WITHOUT = "jcas_no_affinity"
+SOURCES = {"ACDC": ("acdc", "acdc300", "lv", "heart"), "blood cells": ("wbc1", "wbc2", "cell")}
 
 
 def differences() -> list[dict[str, Any]]:
-    """A row for each set of flipped labels: scores with and without pairs, means over common seeds of one version."""
+    """A row for each set of flipped labels: scores with and without pairs, means over common seeds."""
     found = []
     for part in (*CONFIGS, *LOOKS):
         noises = LOOKS[part].noises if part in LOOKS else NOISES.get(part, ())
@@ -30,7 +33,7 @@ def differences() -> list[dict[str, Any]]:
             seeds = sorted(set(both[0]["by_seed"]) & set(both[1]["by_seed"]))
             if seeds:
                 with_pairs, without = (mean(row["by_seed"][seed] for seed in seeds) for row in both)
-                commits = [sorted({row["commits"][seed] or "–" for seed in seeds}) for row in both]
+                commits = [sorted({row["commits"].get(seed) or "–" for seed in seeds}) for row in both]
                 found.append(
                     {
                         "part": part,
@@ -46,10 +49,17 @@ def differences() -> list[dict[str, Any]]:
 
 
 def summary(rows: list[dict[str, Any]], name: str) -> str:
-    """Mean difference, its standard error over sets, and in how many pairs help."""
+    """Mean difference over sources of images, its standard error, and on how many sets pairs help."""
     gains = [row["with"] - row["without"] for row in rows]
-    error = f" ± {stdev(gains) / len(gains) ** 0.5:.2f}" if len(gains) > 1 else ""
-    return f"{name}: {mean(gains):+.2f}{error} ({sum(gain > 0 for gain in gains)} of {len(gains)} sets)"
+    sources = sorted({source(row["part"]) for row in rows})
+    by_source = [mean(g for g, row in zip(gains, rows, strict=True) if source(row["part"]) == each) for each in sources]
+    error = f" ± {stdev(by_source) / len(by_source) ** 0.5:.2f}" if len(by_source) > 1 else ""
+    return f"{name}: {mean(by_source):+.2f}{error} ({sum(gain > 0 for gain in gains)} of {len(gains)} sets up)"
+
+
+def source(part: str) -> str:
+    """Where the images of a part come from."""
+    return next((name for name, parts in SOURCES.items() if part in parts), part)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -64,7 +74,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     real = [row for row in rows if row["part"] not in (*KINDS, "synth")]
     drawn = [row for row in rows if row not in real]
     told = [summary(some, name) for some, name in ((real, "Real images"), (drawn, "pictures that we draw")) if some]
-    return "\n".join([*lines, "", f"{'; '.join(told)}; ± is the standard error over sets."])
+    return "\n".join([*lines, "", f"{'; '.join(told)}; mean over sources of images ± its standard error."])
 
 
 def write_pairs() -> None:

@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import documents
 import grid
+import pairs
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,6 +33,7 @@ def copied(tmp_path, monkeypatch) -> Path:
         (grid.write_ends, "docs/RESULTS.md"),
         (grid.write_looks, "docs/RESULTS.md"),
         (grid.write_ablations, "docs/METHOD.md"),
+        (pairs.write_pairs, "docs/METHOD.md"),
     ],
 )
 def test_a_table_written_anew_is_the_one_that_stands_there(copied, write, document):

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from rehearsal import cast_for, config_for, differing, recoloured, rehearsal
+from rehearsal import config_for, rehearsal
 
 from jcas.benchmark.cells import run_cell
 from jcas.corrupt import corrupt
@@ -62,25 +61,6 @@ def test_the_truth_is_what_the_run_predicts_and_no_true_label_is_read(truth, tmp
     assert config_for(cell, data="elsewhere") == {**config_for(cell), "data": "elsewhere"}
 
 
-def bright_red(image: torch.Tensor) -> np.ndarray:
-    return (image[0] > 0.5).numpy().astype(np.uint8)
-
-
-def test_a_model_that_sees_other_colours_errs_as_often_as_the_labels():
-    images = [torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
-    masks = [bright_red(image) for image in images]
-    cast = cast_for(bright_red, images, masks, 0.1)
-    strange = [bright_red(recoloured(image, cast)) for image in images]
-    assert differing(strange, masks) == pytest.approx(0.1, abs=0.005)
-    with pytest.raises(SystemExit, match="no colour cast"):
-        cast_for(bright_red, images, masks, 0.9)
-
-
-def test_unknown_labels_differ_from_nothing():
-    given = [np.array([[0, 1, 255, 255]], np.uint8), np.full((1, 2), 255, np.uint8)]
-    assert differing(given, [np.array([[0, 0, 0, 0]]), np.zeros((1, 2))]) == 0.5
-
-
 def test_a_rehearsal_of_another_model_is_refused(truth, tmp_path):
     cell = tmp_path / "cell"
     cell.mkdir()
@@ -89,12 +69,3 @@ def test_a_rehearsal_of_another_model_is_refused(truth, tmp_path):
     (tmp_path / "rehearsal" / "written_by.txt").write_text("the digest of an older one")
     with pytest.raises(SystemExit, match="another model"):
         rehearsal(cell, tmp_path / "rehearsal")
-
-
-def test_recolouring_keeps_green_and_does_nothing_without_a_cast():
-    image = torch.rand(3, 4, 5, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(recoloured(image, 0.0), image)
-    cast = recoloured(image, 0.5)
-    torch.testing.assert_close(cast[1], image[1])
-    assert (cast[0] <= image[0]).all()
-    assert (cast[2] >= image[2]).all()
