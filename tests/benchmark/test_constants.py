@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import constants
 from constants import CELLS, CONSTANTS, ELLIPSE, FACTORS, Stage, measured, name_of, table
+from documents import read_section
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -82,6 +83,11 @@ def test_scores_stand_beside_the_cells_own(work):
     assert lines[4] == "| JCAS as it is | | 73.0 | 62.5 |"
     assert "commit abc, def." in lines[-2]
     assert lines[-1].endswith("acdc: 1.00 (3 runs).")
+
+
+def test_the_table_of_the_document_is_that_of_the_results():
+    kept = json.loads(constants.KEPT.read_text(encoding="utf-8"))
+    assert read_section("docs/METHOD.md", "constants") == table(kept)
 
 
 def test_what_was_kept_stays_where_a_work_folder_lacks_it(work):
