@@ -62,7 +62,7 @@ def pair_terms(features: Tensor, coarse: Tensor, data: Batch, pairs: Tensor, *, 
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_corrected_joint_loss_is_the_papers_sum(learned: bool):
-    jcas, data = method("corrected", learned_matrices=learned, neighbours=False), batch()
+    jcas, data = method("corrected", learned_matrices=learned, neighbours=False, dar_of_flips=True), batch()
     output, transition, pairs = jcas.model(data.image), jcas.noise(), jcas.pair_noise()
     assert torch.equal(transition, jcas.class_matrix() if learned else jcas.counts.class_transition)
 
@@ -84,13 +84,36 @@ def test_corrected_joint_loss_is_the_papers_sum(learned: bool):
 
 @pytest.mark.parametrize(("options", "reached"), [({}, False), ({"separate_refinement": False}, True)])
 def test_the_loss_of_refined_logits_teaches_affinities_and_only_if_asked_the_logits(options, reached):
-    jcas, data = method("corrected", **options), batch()
+    jcas, data = method("corrected", dar_of_flips=True, **options), batch()
     jcas(data)["class_loss"].backward()
     gradients = {
         name: max(float(p.grad.abs().max()) if p.grad is not None else 0.0 for p in head.parameters())
         for name, head in (("logits", jcas.model.classifier), ("features", jcas.model.features))
     }
     assert gradients["features"] > 0 and (gradients["logits"] > 0) == reached
+
+
+@pytest.mark.parametrize("asked_for", [False, True])
+def test_dar_takes_part_on_flipped_labels_only_if_asked_for(asked_for: bool):
+    jcas, data = method("corrected", neighbours=False, dar_of_flips=asked_for), batch()
+    jcas.counts.roughness.copy_(torch.tensor([0.2, 1.0]))  # salt and pepper
+    assert jcas.counts.of_flipped_labels
+    output, transition = jcas.model(data.image), jcas.noise()
+
+    def class_term(logits: Tensor) -> Tensor:
+        return corrected_cross_entropy(at(logits, SIZE).softmax(1), data.noisy, transition)
+
+    change, pair_loss = pair_terms(output.features, output.logits, data, jcas.pair_noise(), cosine=True)
+    refined = output.logits + at(change, tuple(output.logits.shape[2:])) * asked_for
+    expected = class_term(refined) + class_term(output.logits) + 0.1 * class_term(output.auxiliary.logits) + pair_loss
+    assert jcas(data)["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+    torch.testing.assert_close(jcas.segment(data.image), at(refined, SIZE).softmax(1))
+    assert float(change.detach().abs().max()) > 1e-3  # else this could not fail
+
+
+def test_dar_of_flips_without_dar_is_an_error():
+    with pytest.raises(ValueError, match="dar_of_flips does nothing"):
+        method("corrected", intra=False, inter=False, dar_of_flips=True)
 
 
 def test_without_dar_the_class_loss_teaches_the_logits():

@@ -18,8 +18,8 @@ from jcas.benchmark.paper import TABLE_1, paper_scores
 from jcas.methods import METHODS, method_names
 
 MEAN = "mean"
-ABLATION = "jcas_no_"
-"""How names of methods begin that are JCAS without one of its parts."""
+ABLATION = ("jcas_no_", "jcas_with_")
+"""How names of methods begin that are JCAS with a part less or more."""
 
 METRICS = ("dice", "jac")
 DECIMALS = 2

@@ -70,9 +70,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "dar": ("jcas", _NO_CORRECTION | _NO_APPEARANCE | {"separate_refinement": False}),
     "calc": ("jcas", _NO_DAR | _NO_APPEARANCE),
     # Ablations of the paper's text. Where labels turn out to be drawn, these are jcas, but for the class correction of
-    # labels without a habit: pairs are not used there.
-    "jcas_no_intra": ("jcas", {"intra": False}),
-    "jcas_no_inter": ("jcas", {"inter": False}),
+    # labels without a habit: pairs are not used there. Half of DAR is compared with DAR, which jcas does not use on
+    # flipped labels.
+    "jcas_with_dar": ("jcas", {"dar_of_flips": True}),
+    "jcas_no_intra": ("jcas", {"intra": False, "dar_of_flips": True}),
+    "jcas_no_inter": ("jcas", {"inter": False, "dar_of_flips": True}),
+    "jcas_no_dar": ("jcas", _NO_DAR),
     "jcas_no_class_correction": ("jcas", {"correct_class": False}),
     "jcas_no_affinity_correction": ("jcas", {"correct_affinity": False}),
     "jcas_no_consistency": ("jcas", {"consistency_weight": 0.0}),
@@ -84,7 +87,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "jcas_no_outline_bias": ("jcas", {"outline_bias": False}),
     "jcas_no_neighbours": ("jcas", {"neighbours": False}),
     "jcas_no_robust_warmup": ("jcas", {"robust_warmup": False}),
-    "jcas_no_separate_refinement": ("jcas", {"separate_refinement": False}),
+    "jcas_no_separate_refinement": ("jcas", {"separate_refinement": False, "dar_of_flips": True}),
     "jcas_no_affinity": ("jcas", {"affinity": False}),
     "jcas_paper": ("jcas", {"preset": "paper"}),
     "jcas_released": ("jcas", {"preset": "released"}),

@@ -41,8 +41,8 @@ class JCAS(Method):
 
     .. math:: L = L^C_{LC}(P) + L^C_{LC}(Q) + L^A_{LC} \;(+\; \mu \log|\det T_C| + \lambda L_{CACR} \text{ if learned})
 
-    with refined logits :math:`P = Q + \frac12 (P'Q - P'_{re}Q)`. Learns: the model; and of the noise T_C (C x C) and
-    T_A (2 x 2), by counting or by gradient.
+    with refined logits :math:`P = Q + \frac12 (P'Q - P'_{re}Q)`, and P = Q on flipped labels (``dar_of_flips``).
+    Learns: the model; and of the noise T_C (C x C) and T_A (2 x 2), by counting or by gradient.
 
     The first ``warmup`` epochs (three tenths of a run) train no pairs and correct nothing. From the last of them on
     every epoch counts the model's predictions against the labels (`counts_by_certainty`): the shares of the classes are
@@ -61,7 +61,8 @@ class JCAS(Method):
     .. math:: L^C_{LC}(P) = -\frac1K \sum_i \log \sum_c P_i(c)\, T_C(c, \tilde y_i)\, E_i(c)
 
     and T_C is counted against predictions with the word of their neighbours. A rare class whose labels are mostly
-    flipped background may be found by them.
+    flipped background may be found by them. Pairs of flipped labels teach features that the encoder shares, and no
+    more: DAR, trained and used on them, costs by what noisy validation labels say.
 
     No matrix explains a habit of those who draw, and a network learns it like any shape. To labels that were `drawn`
     the image may object (``appearance``). A `ColourWitness` (``witness``) learns to name classes by colour alone, first
@@ -83,19 +84,20 @@ class JCAS(Method):
     ``consistency_weight=0``. ``preset`` chooses between our reading (``corrected``), the paper's (``paper``) and the
     released code with its quirks (``released``): docs/PAPER.md lists every difference, docs/METHOD.md explains ours.
     ``appearance`` (of it ``screening`` of labels and ``refinement`` of predictions), ``witness``, ``outline_bias``,
-    ``neighbours``, ``robust_warmup``, ``most_pairs``, ``learned_matrices``, ``volume_weight``, ``cosine_reverse`` and
-    ``separate_refinement`` override it; ours has all of them but ``learned_matrices``. ``training_grid`` and
-    ``test_grid`` (rows, columns) put the affinities on another grid than that of the features.
+    ``neighbours``, ``robust_warmup``, ``most_pairs``, ``learned_matrices``, ``volume_weight``, ``cosine_reverse``,
+    ``separate_refinement`` and ``dar_of_flips`` override it; ours has all of them but ``learned_matrices`` and
+    ``dar_of_flips``. ``training_grid`` and ``test_grid`` (rows, columns) put the affinities on another grid than that
+    of the features.
 
     Differs from the original: matrices are counted, for learned ones run away or stop short; Theorem 1 has another
     numerator, for the printed one leaves [0, 1]; the reverse map is norm(1 - cosine), for norm(1 - P') is almost
     constant; the loss of P teaches affinities alone (``separate_refinement``; but that of an auxiliary head, as
-    released), for Q has a loss of its own; the warm-up trains no pairs and is a part of the run (there a stage of the
-    same length; a class not found when the counting starts may never be); at most ``most_pairs`` are drawn per image
-    (65,536 is ours, all of a grid of 16 x 16; there all, which cost O(n^2)); DAR runs on the grid of the features and
-    its correction is added at that of the logits, so that a coarse grid does not blur a fine prediction; the robust
-    warm-up (its loss is that of Zhang & Sabuncu, NeurIPS 2018) and what neighbours and the image say are ours. Memory
-    O(n d).
+    released), for Q has a loss of its own; flipped labels go without DAR; the warm-up trains no pairs and is a part of
+    the run (there a stage of the same length; a class not found when the counting starts may never be); at most
+    ``most_pairs`` are drawn per image (65,536 is ours, all of a grid of 16 x 16; there all, which cost O(n^2)); DAR
+    runs on the grid of the features and its correction is added at that of the logits, so that a coarse grid does not
+    blur a fine prediction; the robust warm-up (its loss is that of Zhang & Sabuncu, NeurIPS 2018) and what neighbours
+    and the image say are ours. Memory O(n d).
     """
 
     paper = "Guo & Yuan, MICCAI 2022"
@@ -129,6 +131,7 @@ class JCAS(Method):
         volume_weight: float | None = None,
         cosine_reverse: bool | None = None,
         separate_refinement: bool | None = None,
+        dar_of_flips: bool | None = None,
     ) -> None:
         super().__init__(model, num_classes)
         overrides: dict[str, Any] = {
@@ -146,6 +149,7 @@ class JCAS(Method):
             "volume_weight": volume_weight,
             "cosine_reverse": cosine_reverse,
             "separate_refinement": separate_refinement,
+            "dar_of_flips": dar_of_flips,
         }
         given = {name: value for name, value in overrides.items() if value is not None}
         recipe = replace(chosen_recipe(preset), **given)
@@ -180,8 +184,9 @@ class JCAS(Method):
         self.correct_class = correct_class
         self.correct_affinity = correct_affinity
         self.consistency_weight = consistency_weight
-        if separate_refinement and not self._refines:
-            raise ValueError("separate_refinement does nothing without intra or inter")
+        for name, given_option in (("separate_refinement", separate_refinement), ("dar_of_flips", dar_of_flips)):
+            if given_option and not (self.intra or self.inter):
+                raise ValueError(f"{name} does nothing without intra or inter")
         if recipe.learned_matrices:
             self.class_matrix = TransitionMatrix(num_classes)
             self.affinity_matrix = FreeTransitionMatrix(2) if recipe.free_affinity_matrix else TransitionMatrix(2)
@@ -395,13 +400,12 @@ class JCAS(Method):
             loss = parts["class_loss"]
         else:
             pairs = self._affinity(output, batch.image)
-            separate = self.recipe.separate_refinement and self._refines
-            refined = self._refined(output.logits.detach() if separate else output.logits, pairs)
-            parts = {
-                "class_loss": self._class_loss(refined, batch, said),
-                "coarse_loss": self._class_loss(output.logits, batch, said),
-                "affinity_loss": self._pair_loss(pairs, batch),
-            }
+            parts = {"coarse_loss": self._class_loss(output.logits, batch, said)}
+            parts["class_loss"] = parts["coarse_loss"]  # without DAR P is Q, and the sum stays as it is
+            if self._refines:
+                coarse = output.logits.detach() if self.recipe.separate_refinement else output.logits
+                parts["class_loss"] = self._class_loss(self._refined(coarse, pairs), batch, said)
+            parts["affinity_loss"] = self._pair_loss(pairs, batch)
             loss = parts["class_loss"] + parts["coarse_loss"]
             loss = loss + self.recipe.main_affinity_weight * parts["affinity_loss"]
         if output.auxiliary is not None:
@@ -523,7 +527,8 @@ class JCAS(Method):
 
     @property
     def _refines(self) -> bool:
-        return self.intra or self.inter
+        """Whether DAR takes part: of flipped labels only if asked for, because their class loss says all they know."""
+        return (self.intra or self.inter) and (self.recipe.dar_of_flips or not self.counts.of_flipped_labels)
 
     def _refined(self, coarse: Tensor, pairs: Affinity) -> Tensor:
         if not self._refines:
@@ -605,7 +610,7 @@ class JCAS(Method):
         return self.evidence.coloured(images, probs) if self.evidence is not None and self.image_objects else probs
 
     def segment(self, images: Tensor) -> Tensor:
-        """Softmax of the refined logits; without DAR where the warm-up has not trained it."""
+        """Softmax of the refined logits; of the coarse ones where DAR is not trained: warm-up, flipped labels."""
         output = self.model(images)
         size = images.shape[2:]
         if not self.uses_pairs or not self._refines:

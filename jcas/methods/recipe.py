@@ -33,6 +33,7 @@ class Recipe:
     test_grid: tuple[int, int] | None = None
     cosine_reverse: bool = True  # norm(1 - cosine) instead of norm(1 - P') in the reverse map [15]
     separate_refinement: bool = True  # the loss of P teaches affinities alone, for Q has its own; not in the paper
+    dar_of_flips: bool = False  # DAR where labels turn out to be flipped, too; seen with appearance only
     predict_both: bool = False  # softmax(P) + softmax(Q) at test instead of P [16]
 
 
@@ -48,6 +49,7 @@ PRESETS = {
         free_affinity_matrix=False,
         cosine_reverse=False,
         separate_refinement=False,
+        dar_of_flips=True,
     ),
     "released": Recipe(
         feature_dim=256,
@@ -68,6 +70,7 @@ PRESETS = {
         test_stride=(8, 10),
         cosine_reverse=False,
         separate_refinement=False,
+        dar_of_flips=True,
         predict_both=True,
     ),
 }

@@ -20,7 +20,7 @@ from jcas.data import open_dataset, write_mask
 from jcas.data.synthetic import write_dataset
 from jcas.methods import method_names
 
-ABLATIONS = [name for name in method_names() if name.startswith("jcas_no_")]
+ABLATIONS = [name for name in method_names() if name.startswith(("jcas_no_", "jcas_with_"))]
 
 
 def summary_of(methods: list[str], *, noises: tuple[str, ...] = ("ellipse",), mean: float = 50.0) -> dict:

@@ -73,6 +73,8 @@ def test_the_papers_rows_and_ablations_switch_what_they_say():
         "affinity": (False, False, False, False),
         "dar": (True, True, False, False),
         "calc": (False, False, True, True),
+        "jcas_no_dar": (False, False, True, True),
+        "jcas_with_dar": (True, True, True, True),
         "jcas_no_intra": (False, True, True, True),
         "jcas_no_inter": (True, False, True, True),
         "jcas_no_class_correction": (True, True, False, True),
@@ -100,6 +102,8 @@ def test_the_papers_rows_and_ablations_switch_what_they_say():
         assert tuple(getattr(method, switch) for switch in switches) == values, name
         assert bool(method.consistency_weight) == (name != "jcas_no_consistency")
         assert method.recipe.appearance == (name not in without_appearance), name
+        papers = ("jcas_with_dar", "jcas_no_intra", "jcas_no_inter", "jcas_paper", "jcas_released", "jcas_released_64")
+        assert method.recipe.dar_of_flips == (name in papers), name
         for part in ("neighbours", "robust_warmup"):
             without = (f"jcas_no_{part}", "jcas_paper", "jcas_released", "jcas_released_64")
             assert getattr(method.recipe, part) == (name not in without), name
