@@ -1,6 +1,6 @@
 """What single readers of unseen patients say about methods: a fair judge where labels have no habit.
 
-    python benchmarks/folds.py ../shared/data --work runs/folds --jobs 2 --docs      # 50 minutes on two cores of 2026
+    python benchmarks/folds.py ../shared/data --work runs/folds --jobs 2 --docs      # an hour on two cores of 2026
 
 Lung nodules of the training and validation patients alone (those of the test are not touched): the patients in four
 parts, each in turn kept from a training on the others, one random reader's outlines everywhere. As far as readers
@@ -25,8 +25,11 @@ from prepare import VALIDATION_SHARE, Rows, lidc_reader, read_split
 
 from jcas.benchmark.summary import table_order
 
-METHODS = ("baseline", "jcas_paper", "jcas", "jcas_no_affinity", "jcas_no_class_correction")
+METHODS = ("baseline", "jcas_paper", "jcas", "jcas_no_dar", "jcas_no_affinity", "jcas_no_class_correction")
 FOLDS = 4
+KEPT = ROOT / "docs" / "results" / "folds.json"
+
+Results = dict[str, dict[int, list[dict[str, Any]]]]  # of finished cells, by method and fold, seed by seed
 
 
 def folds_of(rows: Rows, count: int, *, seed: int = 0) -> list[Rows]:
@@ -51,32 +54,47 @@ def write_fold(source: Path, out: Path, rows: Rows) -> None:
     (out / "clean").rmdir()
 
 
-def scores(work: Path) -> dict[str, dict[int, dict[str, Any]]]:
-    """The results of finished cells, by method and fold."""
-    found: dict[str, dict[int, dict[str, Any]]] = {}
+def earlier() -> Results:
+    """What docs/results/ keeps of other work folders."""
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))["methods"] if KEPT.is_file() else {}
+    return {method: {int(fold) - 1: results for fold, results in folds.items()} for method, folds in kept.items()}
+
+
+def scores(work: Path) -> Results:
+    """What is finished in a work folder."""
+    found: Results = {}
     for fold in range(FOLDS):
         for method, folders in finished(work, f"fold{fold}", "none").items():
-            results = (folders[0] / "results.json").read_text(encoding="utf-8")
-            found.setdefault(method, {})[fold] = json.loads(results)
+            paths = [folders[seed] / "results.json" for seed in sorted(folders)]
+            results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+            found.setdefault(method, {})[fold] = results
     return found
 
 
-def table(found: dict[str, dict[int, dict[str, Any]]]) -> str:
-    """One line for each method: its score on every fold, and the difference to JCAS by folds."""
+def table(found: Results) -> str:
+    """One line for each method: its score on every fold, mean over seeds, and the difference to JCAS by folds."""
     lines = [
-        "| method | " + " | ".join(f"fold {fold + 1}" for fold in range(FOLDS)) + " | mean | to `jcas` | commit |",
-        "|---|" + "--:|" * (FOLDS + 2) + "---|",
+        "| method | "
+        + " | ".join(f"fold {fold + 1}" for fold in range(FOLDS))
+        + " | mean | to `jcas` | seeds | commit |",
+        "|---|" + "--:|" * (FOLDS + 3) + "---|",
     ]
-    own = {fold: results["jac"]["mean"] for fold, results in found.get("jcas", {}).items()}
+    by_fold = {
+        method: {fold: mean(each["jac"]["mean"] for each in results) for fold, results in folds.items()}
+        for method, folds in found.items()
+    }
+    own = by_fold.get("jcas", {})
     for method in sorted(found, key=table_order):
-        jac = {fold: results["jac"]["mean"] for fold, results in found[method].items()}
+        jac = by_fold[method]
         every = " | ".join(f"{jac[fold]:.1f}" if fold in jac else "–" for fold in range(FOLDS))
         change = [jac[fold] - own[fold] for fold in sorted(jac.keys() & own.keys())]
         shown = f"{mean(change):+.1f} ± {stdev(change) / len(change) ** 0.5:.1f}" if len(change) > 1 else "–"
-        commits = ", ".join(sorted({results["commit"] or "–" for results in found[method].values()}))
+        every_result = [result for results in found[method].values() for result in results]
+        commits = ", ".join(sorted({result["commit"] or "–" for result in every_result}))
+        seeds = min(map(len, found[method].values()))
         beside = "–" if method == "jcas" else shown
         average = f"{mean(jac.values()):.1f}" if len(jac) == FOLDS else "–"
-        lines.append(f"| `{method}` | {every} | {average} | {beside} | {commits} |")
+        lines.append(f"| `{method}` | {every} | {average} | {beside} | {seeds} | {commits} |")
     return "\n".join(lines)
 
 
@@ -86,6 +104,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/folds"), help="data and cells; continued if it exists")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one core each")
     parser.add_argument("--methods", nargs="+", default=METHODS, help="of `jcas methods`")
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md and docs/results/")
     options = parser.parse_args()
     source, work = options.shared / "lidc4", options.work.resolve()
@@ -97,17 +116,17 @@ def main() -> None:
             write_fold(source, building, rows)
             building.rename(data)
         jcas(
-            *("benchmark", str(data), "--noise", "none", "--methods", ",".join(options.methods), "--seeds", "1"),
+            *("benchmark", str(data), "--noise", "none", "--methods", ",".join(options.methods)),
+            *("--seeds", str(options.seeds)),
             *("--config", str(ROOT / "configs" / "lidc_small.yaml"), "--jobs", str(options.jobs)),
             *("--out", str(work / f"fold{fold}")),
         )
-    found = scores(work)
+    found = earlier() | scores(work)
     print(table(found))
     if options.docs:
         write_section("docs/METHOD.md", "folds", table(found))
         kept = {method: {str(fold + 1): results for fold, results in folds.items()} for method, folds in found.items()}
-        path = ROOT / "docs" / "results" / "folds.json"
-        path.write_text(json.dumps({"commit": commit(), "methods": kept}, indent=1) + "\n", encoding="utf-8")
+        KEPT.write_text(json.dumps({"commit": commit(), "methods": kept}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

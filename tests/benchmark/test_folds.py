@@ -63,11 +63,14 @@ def test_a_fold_knows_no_other_label_than_one_readers(readers, tmp_path):
 def test_differences_are_those_of_the_same_folds():
     jac = {"jcas": [60.0, 70.0], "baseline": [55.0, 67.0]}
     found = {
-        method: {fold: {"jac": {"mean": value}, "commit": "abc"} for fold, value in enumerate(values)}
+        method: {
+            fold: [{"jac": {"mean": value + seed}, "commit": "abc"} for seed in (-1, 1)]
+            for fold, value in enumerate(values)
+        }
         for method, values in jac.items()
     }
     lines = table(found).splitlines()[2:]
     assert lines == [
-        "| `baseline` | 55.0 | 67.0 | – | – | – | -4.0 ± 1.0 | abc |",
-        "| `jcas` | 60.0 | 70.0 | – | – | – | – | abc |",
+        "| `baseline` | 55.0 | 67.0 | – | – | – | -4.0 ± 1.0 | 2 | abc |",
+        "| `jcas` | 60.0 | 70.0 | – | – | – | – | 2 | abc |",
     ]
