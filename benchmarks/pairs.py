@@ -1,5 +1,7 @@
 """What pairs add where labels are flipped: JCAS beside `jcas_no_affinity`, over all data that docs/results/ holds.
 
+Also what DAR would do to it (`jcas_with_dar`): JCAS uses pairs of flipped labels without it.
+
     python benchmarks/pairs.py --docs      # at once
 
 Rows come from ``benchmarks/grid.py ../shared/data --parts ... --methods jcas jcas_no_affinity --docs``. One set says
@@ -17,7 +19,7 @@ from documents import write_section
 from grid import CONFIGS, FLIPPED, LOOKS, NOISES, kept_rows
 from phantoms import KINDS
 
-WITHOUT = "jcas_no_affinity"
+WITHOUT, WITH_DAR = "jcas_no_affinity", "jcas_with_dar"
 SOURCES = {"ACDC": ("acdc", "acdc300", "lv", "heart"), "blood cells": ("wbc1", "wbc2", "cell")}
 
 
@@ -29,7 +31,8 @@ def differences() -> list[dict[str, Any]]:
         for noise in noises:
             if noise.partition(":")[0] not in FLIPPED:
                 continue
-            both = [kept_rows(part, noise).get(name, {"by_seed": {}, "commits": {}}) for name in ("jcas", WITHOUT)]
+            rows = kept_rows(part, noise)
+            both = [rows.get(name, {"by_seed": {}, "commits": {}}) for name in ("jcas", WITHOUT)]
             seeds = sorted(set(both[0]["by_seed"]) & set(both[1]["by_seed"]))
             if seeds:
                 with_pairs, without = (mean(row["by_seed"][seed] for seed in seeds) for row in both)
@@ -41,6 +44,7 @@ def differences() -> list[dict[str, Any]]:
                         "noise": noise,
                         "with": with_pairs,
                         "without": without,
+                        "dar": rows[WITH_DAR]["jac"]["mean"]["mean"] if WITH_DAR in rows else None,
                         "seeds": len(seeds),
                         "commits": " / ".join(", ".join(each) for each in commits),
                     }
@@ -65,12 +69,13 @@ def source(part: str) -> str:
 def table(rows: list[dict[str, Any]]) -> str:
     """All differences, and what they come to."""
     lines = [
-        "| data | noise | without pairs | with | difference | seeds | commit (with / without) |",
-        "|---|---|--:|--:|--:|--:|---|",
+        "| data | noise | without pairs | with | difference | seeds | commit (with / without) | with DAR, too |",
+        "|---|---|--:|--:|--:|--:|---|--:|",
     ]
     for row in rows:
         scores = f"{row['without']:.1f} | {row['with']:.1f} | {row['with'] - row['without']:+.1f}"
-        lines.append(f"| {row['title']} | `{row['noise']}` | {scores} | {row['seeds']} | {row['commits']} |")
+        dar = "–" if row["dar"] is None else f"{row['dar']:.1f}"
+        lines.append(f"| {row['title']} | `{row['noise']}` | {scores} | {row['seeds']} | {row['commits']} | {dar} |")
     real = [row for row in rows if row["part"] not in (*KINDS, "synth")]
     drawn = [row for row in rows if row not in real]
     told = [summary(some, name) for some, name in ((real, "Real images"), (drawn, "pictures that we draw")) if some]

@@ -7,9 +7,12 @@ split), the former validation images, on which the run was not trained, become t
 Tibshirani 1993) of the labels, for comparing settings.
 
 No true label is read. But the kind of noise and its parameters are known, and predictions that serve as truth are those
-of JCAS with its constants as they are, which favours these. Labels of another hospital's model are not rehearsed: there
-is no telling how it sees the images. (A model of the predictions errs as often as those labels of blood cells only if
-red is taken to its fifth power, which no stain does.)
+of JCAS with its constants as they are, which favours these.
+
+Labels of another hospital's model are rehearsed with the roles reversed: what JCAS predicts for the one hospital trains
+a model, which labels the images of the other, and the other's own labels, from which its model was made, are the truth
+there. The step from one to the other is real, no true label of the hospital at hand is read, and predictions serve as
+labels, not as truth.
 
 Used by ``benchmarks/constants.py --rehearse``.
 """
@@ -23,6 +26,8 @@ from typing import Any
 
 import yaml
 
+from jcas.benchmark.cells import run_cell
+from jcas.benchmark.noisy_sets import predicted_labels
 from jcas.corrupt import corrupt
 from jcas.data import open_dataset
 from jcas.data.derived import file_name, write_derived
@@ -58,8 +63,20 @@ def rehearsal(cell: Path, out: Path) -> Path:
             },
         )
     about = json.loads((Path(dataset.root) / "noise.json").read_text(encoding="utf-8"))
+    if about["noise"] == "sfda":
+        return _roles_reversed(cell, out, Path(about["parameters"]["source"]))
     noise = make_noise(about["noise"], num_classes=dataset.labels.num_classes, parameters=about["parameters"])
     return corrupt(out / "believed", noise=noise, out=out / "labels", seed=REHEARSAL_SEED, progress=False)
+
+
+def _roles_reversed(cell: Path, out: Path, source: Path) -> Path:
+    """The images of the source domain with labels of a model that was trained on ``out / "believed"``."""
+    plain = config_for(cell, data=str(out / "believed"), method="baseline", options={})
+    if not run_cell(plain, out / "model"):
+        raise SystemExit(f"failed: {out / 'model'} (error.txt)")
+    other = open_dataset(read_run(source).config.data)
+    noise = predicted_labels(out / "model", other)
+    return corrupt(Path(other.root), noise=noise, out=out / "labels", seed=REHEARSAL_SEED, progress=False)
 
 
 def config_for(cell: Path, **changes: Any) -> dict[str, Any]:
