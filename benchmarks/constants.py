@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,15 @@ AS_IT_IS, BASELINE = "as it is", "baseline"
 KEPT = ROOT / "docs" / "results" / "constants.json"
 
 
+SEEDS = 3  # that a table looks for
+
+
 def name_of(constant: Constant, factor: float) -> str:
     return f"{constant.name.replace('.', '-')}__x{factor:g}"
+
+
+def _suffix(seed: int) -> str:
+    return f"__s{seed}" if seed else ""
 
 
 @dataclass(frozen=True)
@@ -110,33 +118,36 @@ class Stage:
         """Of its column."""
         return f"{self.part}, {self.noise.partition(':')[0]}: {'rehearsal' if self.rehearsed else 'test'}"
 
-    def folders(self, work: Path) -> dict[str, Path]:
+    def folders(self, work: Path, seed: int = 0) -> dict[str, Path]:
         """Where each run lies: JCAS as it is, the baseline, and each constant times each factor."""
-        own = work / "constants" / f"{self.part}{'_rehearsal' if self.rehearsed else ''}"
+        own = work / "constants" / f"{self.part}{'_rehearsal' if self.rehearsed else ''}{_suffix(seed)}"
         runs = [name_of(constant, factor) for constant in self.constants() for factor in FACTORS]
         found = {name: own / name for name in runs}
         if self.rehearsed:
             return {AS_IT_IS: own / "jcas", BASELINE: own / BASELINE, **found}
-        cell = self.cell(work)
+        cell = self.cell(work, seed)
         return {AS_IT_IS: cell, **found} if cell else {}
 
     def constants(self) -> list[Constant]:
         """Those that runs on these labels use."""
         return [constant for constant in CONSTANTS if (self.part, self.noise) in constant.sets]
 
-    def cell(self, work: Path) -> Path | None:
-        """The finished cell of JCAS, seed 0."""
-        return finished(work, self.part, self.noise).get("jcas", {}).get(0)
+    def cell(self, work: Path, seed: int = 0) -> Path | None:
+        """The finished cell of JCAS."""
+        return finished(work, self.part, self.noise).get("jcas", {}).get(seed)
 
-    def jobs(self, work: Path) -> Iterator[tuple[dict[str, Any], Path, Constant | None, float]]:
-        """What there is to train: config, folder, constant, factor."""
-        cell = self.cell(work)
+    def jobs(self, work: Path, seed: int = 0) -> Iterator[tuple[dict[str, Any], Path, Constant | None, float]]:
+        """What there is to train: config, folder, constant, factor.
+
+        A rehearsal has the labels that the cell of seed 0 has written, whatever the seed of its own trainings.
+        """
+        cell = self.cell(work, 0 if self.rehearsed else seed)
         if cell is None:
             return
-        folders = self.folders(work)
-        changes: dict[str, Any] = {}
+        folders = self.folders(work, seed)
+        changes: dict[str, Any] = {"seed": seed}
         if self.rehearsed:
-            changes = {"data": str(rehearsal(cell, work / "rehearsal" / self.part))}
+            changes |= {"data": str(rehearsal(cell, work / "rehearsal" / self.part))}
             if (self.part, self.noise) == CELLS:  # three times as many images
                 changes |= {"epochs": CELLS_EPOCHS, "options": {}}
             yield config_for(cell, **changes), folders[AS_IT_IS], None, 1.0
@@ -163,13 +174,13 @@ def train(values: dict[str, Any], out: Path, constant: Constant | None, factor: 
 def measured(work: Path, stages: list[Stage]) -> dict[str, Any]:
     """Scores and commits of what is finished, by stage and run; what docs/results holds where it is not."""
     kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
-    for stage in stages:
-        for name, folder in stage.folders(work).items():
+    for stage, seed in product(stages, range(SEEDS)):
+        for name, folder in stage.folders(work, seed).items():
             path = folder / "results.json"
             if path.is_file():
                 results = json.loads(path.read_text(encoding="utf-8"))
                 row = {"jac": results["jac"]["mean"], "commit": results["commit"]}
-                kept.setdefault(stage.title, {})[name] = row
+                kept.setdefault(stage.title, {})[name + _suffix(seed)] = row
         if not stage.rehearsed and stage.title in kept:
             plain = kept_rows(stage.part, stage.noise).get("baseline", {}).get("by_seed", {}).get("0")
             kept[stage.title][BASELINE] = {"jac": plain, "commit": None}
@@ -196,9 +207,16 @@ def table(kept: dict[str, Any]) -> str:
         lines.append(f"| {called} | | " + " | ".join(score(title, name) for title in shown) + " |")
     commits = sorted({str(row["commit"] or "–") for title in shown for row in kept[title].values() if row["commit"]})
     lines += ["", f"Half of the constant, twice the constant; seed 0, commit {', '.join(commits)}."]
+    for title in shown:
+        seeds = [seed for seed in range(1, SEEDS) if AS_IT_IS + _suffix(seed) in kept[title]]
+        again = {name for name in kept[title] if seeds and all(name + _suffix(seed) in kept[title] for seed in seeds)}
+        told = [f"{name} " + ", ".join(score(title, name + _suffix(s)) for s in (0, *seeds)) for name in sorted(again)]
+        if told:
+            lines.append(f"Repeated ({title}, seeds 0, {', '.join(map(str, seeds))}): {'; '.join(told)}.")
     for part, noise in SETS:
         pair = [kept.get(Stage(part, noise, rehearsed).title, {}) for rehearsed in (True, False)]
-        changed = {name for name in pair[0] if name not in (AS_IT_IS, BASELINE)}  # these two would agree anyhow
+        runs = {name_of(constant, factor) for constant, factor in product(CONSTANTS, FACTORS)}
+        changed = runs & pair[0].keys()  # JCAS as it is and the baseline would agree anyhow
         common = sorted(name for name in changed if pair[1].get(name, {}).get("jac") is not None)
         if len(common) > 2:
             agreement = spearmanr(*([rows[name]["jac"] for name in common] for rows in pair)).statistic
@@ -214,6 +232,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/grid"), help="where benchmarks/grid.py has trained")
     parser.add_argument("--parts", nargs="+", choices=[part for part, _ in SETS], default=[part for part, _ in SETS])
     parser.add_argument("--rehearse", action="store_true", help="on predictions taken for the truth, not on the test")
+    parser.add_argument("--only", nargs="+", help="constants by name, beside JCAS as it is")
+    parser.add_argument("--seed", type=int, default=0, help=f"of the trainings; tables look for those below {SEEDS}")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     parser.add_argument("--tables", action="store_true", help="train nothing")
     parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md")
@@ -226,9 +246,11 @@ def main() -> None:
         stages = [s for s in STAGES if s.part in options.parts and s.rehearsed == options.rehearse]
         if not stages:
             parser.error("only ellipses (--parts acdc) and blood cells (--parts wbc) are rehearsed")
-        jobs = [job for stage in stages for job in stage.jobs(work)]
+        jobs = [job for stage in stages for job in stage.jobs(work, options.seed)]
+        if options.only:
+            jobs = [job for job in jobs if (job[2].name if job[2] else "") in (*options.only, "")]
         if not jobs:
-            parser.error(f"{work} has no finished cell of jcas, seed 0; train one by benchmarks/grid.py")
+            parser.error(f"{work} has no finished cell of jcas with that seed; train one by benchmarks/grid.py")
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(options.jobs, mp_context=spawn, max_tasks_per_child=1) as pool:
             runs = [(pool.submit(train, *job), job[1]) for job in jobs]

@@ -85,6 +85,18 @@ def test_scores_stand_beside_the_cells_own(work):
     assert lines[-1].endswith("acdc: 1.00 (3 runs).")
 
 
+def test_other_seeds_stand_below_the_table(work):
+    again = REHEARSAL.folders(work, 1)
+    finish(again[constants.AS_IT_IS], 73.5, "def")
+    finish(again[name_of(CONSTANTS[1], 2.0)], 51.0, "def")
+    lines = table(measured(work, [REHEARSAL, TEST])).splitlines()
+    assert lines[4] == "| JCAS as it is | | 73.0 | 62.5 |"
+    told = f"as it is 73.0, 73.5; {name_of(CONSTANTS[1], 2.0)} 50.0, 51.0."
+    assert told in " ".join(
+        line for line in lines if line.startswith("Repeated (acdc, ellipse: rehearsal, seeds 0, 1)")
+    )
+
+
 def test_the_table_of_the_document_is_that_of_the_results():
     kept = json.loads(constants.KEPT.read_text(encoding="utf-8"))
     assert read_section("docs/METHOD.md", "constants") == table(kept)
