@@ -70,6 +70,7 @@ ABLATIONS_OF_THE_PAPER = (  # with labels drawn by a habit these are jcas
     "jcas_no_affinity",
     "jcas_no_dar",
     "jcas_with_dar",
+    "jcas_with_balanced_pairs",
     "jcas_no_intra",
     "jcas_no_inter",
     "jcas_no_class_correction",

@@ -10,6 +10,7 @@ from torch.nn.functional import interpolate
 from jcas.core import (
     Affinity,
     class_affinity_consistency,
+    class_to_affinity,
     corrected_affinity_loss,
     corrected_cross_entropy,
     refine,
@@ -28,7 +29,7 @@ def batch() -> Batch:
     return Batch(image=torch.rand(2, 1, *SIZE), noisy=noisy, ids=("a", "b"))
 
 
-def method(preset: str, **more: bool) -> JCAS:
+def method(preset: str, **more: float) -> JCAS:
     """After its warm-up, with matrices and a prior that no symmetry hides."""
     options = JCAS.model_options("tiny", preset=preset)
     model = build_model("tiny", num_classes=CLASSES, channels=1, **options)
@@ -109,6 +110,21 @@ def test_dar_takes_part_on_flipped_labels_only_if_asked_for(asked_for: bool):
     assert jcas(data)["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
     torch.testing.assert_close(jcas.segment(data.image), at(refined, SIZE).softmax(1))
     assert float(change.detach().abs().max()) > 1e-3  # else this could not fail
+
+
+def test_balanced_pairs_weigh_pixels_by_the_rarity_of_what_the_model_believes():
+    jcas, data = method("corrected", balanced_pairs=True), batch()
+    output = jcas.model(data.image)
+    grid = tuple(output.features.shape[2:])
+    believed, noisy = at(output.logits, grid).argmax(1), nearest(data.noisy, grid)
+    even = class_to_affinity(jcas.counts.class_transition, torch.tensor([1.0, 1.0, 1.0]))
+    weight = (1 / jcas.counts.prior)[believed]
+    expected = corrected_affinity_loss(Affinity(output.features), noisy, even, weight=weight)
+    assert believed.unique().numel() > 1  # else all weights are the same
+    assert jcas(data)["affinity_loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+    for options in ({"learned_matrices": True}, {"affinity": False}, {"consistency_weight": 0.0}):
+        with pytest.raises(ValueError, match="balanced_pairs does nothing"):
+            method("corrected", balanced_pairs=True, **options)
 
 
 def test_dar_of_flips_without_dar_is_an_error():

@@ -88,6 +88,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "jcas_no_neighbours": ("jcas", {"neighbours": False}),
     "jcas_no_robust_warmup": ("jcas", {"robust_warmup": False}),
     "jcas_no_separate_refinement": ("jcas", {"separate_refinement": False, "dar_of_flips": True}),
+    "jcas_with_balanced_pairs": ("jcas", {"balanced_pairs": True}),
     "jcas_no_affinity": ("jcas", {"affinity": False}),
     "jcas_paper": ("jcas", {"preset": "paper"}),
     "jcas_released": ("jcas", {"preset": "released"}),

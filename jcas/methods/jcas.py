@@ -31,6 +31,7 @@ from jcas.schema import IGNORE, Batch, Output
 WARMUP_Q = 0.7
 """Exponent of the generalised cross-entropy that warms up on flipped labels, as its paper has it."""
 
+_LEAST_SHARE = 1e-4  # of a class, by which its pairs are weighed
 _LEAST_RELEASED_STRIDE = 6  # image pixels per pixel of a map: the released network has 8, or a little less by padding
 
 
@@ -85,9 +86,11 @@ class JCAS(Method):
     released code with its quirks (``released``): docs/PAPER.md lists every difference, docs/METHOD.md explains ours.
     ``appearance`` (of it ``screening`` of labels and ``refinement`` of predictions), ``witness``, ``outline_bias``,
     ``neighbours``, ``robust_warmup``, ``most_pairs``, ``learned_matrices``, ``volume_weight``, ``cosine_reverse``,
-    ``separate_refinement`` and ``dar_of_flips`` override it; ours has all of them but ``learned_matrices`` and
-    ``dar_of_flips``. ``training_grid`` and ``test_grid`` (rows, columns) put the affinities on another grid than that
-    of the features.
+    ``separate_refinement``, ``dar_of_flips`` and ``balanced_pairs`` override it; ours has all of them but
+    ``learned_matrices``, ``dar_of_flips`` and ``balanced_pairs``. With the last a pixel counts by 1 / N of the class
+    that the model believes in, and T_A follows from T_C and even shares: all classes have the same part in the pairs
+    (weights by noisy labels would bend T_A). ``training_grid`` and ``test_grid`` (rows, columns) put the affinities on
+    another grid than that of the features.
 
     Differs from the original: matrices are counted, for learned ones run away or stop short; Theorem 1 has another
     numerator, for the printed one leaves [0, 1]; the reverse map is norm(1 - cosine), for norm(1 - P') is almost
@@ -132,6 +135,7 @@ class JCAS(Method):
         cosine_reverse: bool | None = None,
         separate_refinement: bool | None = None,
         dar_of_flips: bool | None = None,
+        balanced_pairs: bool | None = None,
     ) -> None:
         super().__init__(model, num_classes)
         overrides: dict[str, Any] = {
@@ -150,6 +154,7 @@ class JCAS(Method):
             "cosine_reverse": cosine_reverse,
             "separate_refinement": separate_refinement,
             "dar_of_flips": dar_of_flips,
+            "balanced_pairs": balanced_pairs,
         }
         given = {name: value for name, value in overrides.items() if value is not None}
         recipe = replace(chosen_recipe(preset), **given)
@@ -166,6 +171,8 @@ class JCAS(Method):
                 raise ValueError(f"{name} does nothing without {needed}")
         if neighbours and (recipe.learned_matrices or not correct_class):
             raise ValueError("neighbours does nothing without a counted T_C that corrects the loss")
+        if balanced_pairs and (recipe.learned_matrices or not (affinity and correct_affinity and consistency_weight)):
+            raise ValueError("balanced_pairs does nothing without a T_A that follows from a counted T_C")
         if warmup < 0:
             raise ValueError(f"warmup must not be negative, got {warmup}")
         if robust_warmup and not warmup:
@@ -318,7 +325,11 @@ class JCAS(Method):
         """T_A where the loss is corrected by it, the identity elsewhere."""
         if self.warming_up or not self.uses_pairs or not self.correct_affinity:
             return torch.eye(2, device=self.counts.prior.device)
-        return self.affinity_matrix() if self.recipe.learned_matrices else self.counts.pair_transition
+        if self.recipe.learned_matrices:
+            return self.affinity_matrix()
+        if self.recipe.balanced_pairs:
+            return class_to_affinity(self.counts.class_transition, torch.ones_like(self.counts.prior))
+        return self.counts.pair_transition
 
     def matrices(self) -> dict[str, Tensor]:
         """T_C, T_A and N."""
@@ -405,7 +416,7 @@ class JCAS(Method):
             if self._refines:
                 coarse = output.logits.detach() if self.recipe.separate_refinement else output.logits
                 parts["class_loss"] = self._class_loss(self._refined(coarse, pairs), batch, said)
-            parts["affinity_loss"] = self._pair_loss(pairs, batch)
+            parts["affinity_loss"] = self._pair_loss(pairs, batch, output.logits)
             loss = parts["class_loss"] + parts["coarse_loss"]
             loss = loss + self.recipe.main_affinity_weight * parts["affinity_loss"]
         if output.auxiliary is not None:
@@ -413,7 +424,7 @@ class JCAS(Method):
             if with_pairs and output.auxiliary.features is not None:
                 pairs = self._affinity(output.auxiliary, batch.image)
                 auxiliary_logits = self._refined(auxiliary_logits, pairs)
-                parts["auxiliary_affinity_loss"] = self._pair_loss(pairs, batch)
+                parts["auxiliary_affinity_loss"] = self._pair_loss(pairs, batch, output.logits)
                 loss = loss + self.recipe.auxiliary_affinity_weight * parts["auxiliary_affinity_loss"]
             parts["auxiliary_loss"] = self._class_loss(auxiliary_logits, batch, said)
             loss = loss + AUXILIARY_WEIGHT * parts["auxiliary_loss"]
@@ -456,9 +467,13 @@ class JCAS(Method):
         probs = resized(logits, batch.noisy.shape[1:]).float().softmax(1)
         return generalised_cross_entropy(probs, batch.noisy, q=WARMUP_Q, weight=batch.weight)
 
-    def _pair_loss(self, pairs: Affinity, batch: Batch) -> Tensor:
+    def _pair_loss(self, pairs: Affinity, batch: Batch, logits: Tensor) -> Tensor:
         noisy = resized_labels(batch.noisy, pairs.spatial)
         weight = None if batch.weight is None else resized_labels(batch.weight, pairs.spatial)
+        if self.recipe.balanced_pairs and not self.warming_up:
+            rarity = 1 / self.counts.prior.clamp_min(_LEAST_SHARE)
+            rare = (rarity / rarity.max())[resized(logits.detach(), pairs.spatial).max(1).indices]
+            weight = rare if weight is None else weight * rare
         most = None if self.recipe.most_pairs is None else self.recipe.most_pairs * len(noisy)
         return corrected_affinity_loss(pairs, noisy, self.pair_noise(), weight=weight, max_pairs=most)
 

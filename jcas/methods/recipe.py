@@ -34,6 +34,7 @@ class Recipe:
     cosine_reverse: bool = True  # norm(1 - cosine) instead of norm(1 - P') in the reverse map [15]
     separate_refinement: bool = True  # the loss of P teaches affinities alone, for Q has its own; not in the paper
     dar_of_flips: bool = False  # DAR where labels turn out to be flipped, too; seen with appearance only
+    balanced_pairs: bool = False  # classes, as predicted, have the same part in the pairs; not in the paper
     predict_both: bool = False  # softmax(P) + softmax(Q) at test instead of P [16]
 
 
