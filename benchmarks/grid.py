@@ -84,6 +84,16 @@ ABLATIONS_OF_A_PART = {
     "lidc": ABLATIONS_OF_THE_PAPER,  # several readers: T_C and pairs as with flips
 }
 ABLATIONS = (*ABLATIONS_OF_THE_IMAGE, *ABLATIONS_OF_FLIPS)
+TRAINED_WITH_DAR = (  # on flipped labels by their options, or by versions that had DAR there
+    "jcas_no_intra",
+    "jcas_no_inter",
+    "jcas_no_separate_refinement",
+    "jcas_no_class_correction",
+    "jcas_no_affinity_correction",
+    "jcas_no_consistency",
+    "jcas_no_neighbours",
+    "jcas_no_robust_warmup",
+)
 SEEDS_OF_MAIN = 3
 MORE_SEEDS = {  # of methods that are compared with jcas by a point or two
     "acdc": {"jcas_no_affinity": 3},
@@ -277,6 +287,13 @@ def kept_rows(part: str, noise: str) -> dict[str, dict[str, Any]]:
     return {row["method"]: row for row in kept_group(part, noise)["methods"]}
 
 
+def as_it_is_or_was(rows: dict[str, dict[str, Any]]) -> tuple[str, dict[str, Any] | None]:
+    """The row of JCAS and how it is marked: ``*`` where flipped labels were last trained with DAR."""
+    if "jcas" in rows:
+        return "", rows["jcas"]
+    return "*", rows.get("jcas_with_dar")
+
+
 def write_ends() -> None:
     """Whether JCAS and the baseline decline at the end of training, from docs/results/, into docs/RESULTS.md."""
     lines = [
@@ -332,14 +349,18 @@ def write_ablations() -> None:
     for name in ("jcas", *ABLATIONS):
         shown = []
         for rows in columns.values():
-            whole, own = (rows.get(each, {"by_seed": {}, "commits": {}}) for each in ("jcas", name))
+            empty: dict[str, Any] = {"by_seed": {}, "commits": {}}
+            whole, own, dagger = rows.get("jcas", empty), rows.get(name, empty), ""
+            with_dar = rows.get("jcas_with_dar")
+            if with_dar and name in TRAINED_WITH_DAR and not {*own["commits"].values()} & {*whole["commits"].values()}:
+                whole, dagger = with_dar, "†"
             seeds = sorted(set(own["by_seed"]) & set(whole["by_seed"]))
             every = ", ".join(f"{own['by_seed'][seed]:.1f}" for seed in seeds)
             change = ""
             if seeds and name != "jcas":
                 lead = mean(own["by_seed"][seed] - whole["by_seed"][seed] for seed in seeds)
                 other = any(own["commits"].get(seed) != whole["commits"].get(seed) for seed in seeds)
-                change = f" ({lead:+.1f}{'*' if other else ''})"
+                change = f" ({lead:+.1f}{'*' if other else ''}{dagger})"
             shown.append(every + change if seeds else "–")
         if any(cell != "–" for cell in shown):
             lines.append(f"| `{name}` | " + " | ".join(shown) + " |")
@@ -361,19 +382,21 @@ def write_looks() -> None:
         upper = summary["datasets"][0]["upper_bound"]
         for noise in look.noises:
             rows = kept_rows(part, noise)
-            if upper is None or not {"baseline", "jcas"} <= rows.keys():
+            star, row = as_it_is_or_was(rows)
+            if upper is None or "baseline" not in rows or row is None:
                 continue
             bound = upper["jac"]["mean"]["mean"]
             jac = {name: row["jac"]["mean"]["mean"] for name, row in rows.items()}
-            baseline, own = jac["baseline"], jac["jcas"]
+            baseline, own = jac["baseline"], row["jac"]["mean"]["mean"]
             peers = {name: value for name, value in jac.items() if name not in ("jcas", "baseline", *ABLATIONS)}
             best = max(peers, key=peers.__getitem__, default="")
             other = f"{peers[best]:.1f} ({best}, of {len(peers)})" if peers else "–"
-            share = rows["jcas"]["gap_recovered"]["mean"]
+            share = row["gap_recovered"]["mean"]
             first = own > max(baseline, *peers.values(), 0)
-            scores = (f"{baseline:.1f}", other, f"**{own:.1f}**" if first else f"{own:.1f}", f"{bound:.1f}")
+            shown = f"**{own:.1f}**{star}" if first else f"{own:.1f}{star}"
+            scores = (f"{baseline:.1f}", other, shown, f"{bound:.1f}")
             closed = _closed(share) if bound - baseline >= 1 else "–"  # no gap to speak of
-            commits = " / ".join(commits_of(rows[name]) for name in ("baseline", "jcas"))
+            commits = " / ".join(commits_of(each) for each in (rows["baseline"], row))
             cells = (look.title, f"`{noise}`", f"{wrong[noise]:.1%}", *scores, closed, commits)
             lines.append("| " + " | ".join(cells) + " |")
     write_section("docs/RESULTS.md", "looks", "\n".join(lines))
@@ -385,9 +408,10 @@ def write_elsewhere() -> None:
     for part, look in LOOKS.items():
         for noise in look.noises:
             rows = kept_rows(part, noise)
-            if not {"baseline", "jcas"} <= rows.keys():
+            _, row = as_it_is_or_was(rows)
+            if "baseline" not in rows or row is None:
                 continue
-            baseline, own = rows["baseline"]["by_seed"], rows["jcas"]["by_seed"]
+            baseline, own = rows["baseline"]["by_seed"], row["by_seed"]
             seeds = sorted(set(baseline) & set(own))
             lead = round(mean(own[seed] - baseline[seed] for seed in seeds), 1)
             pairs, single = pairs + 1, single + (len(seeds) == 1)
