@@ -89,12 +89,10 @@ CONSTANTS = (
     Constant("jcas.methods.witness:WIDTH", "its width", (CELLS,)),
 )
 FACTORS = (0.5, 2.0)
+SEEDS = 3  # that a table looks for
 CELLS_EPOCHS = 14  # of a rehearsal of blood cells, for as many steps as the labels themselves are trained
 AS_IT_IS, BASELINE = "as it is", "baseline"
 KEPT = ROOT / "docs" / "results" / "constants.json"
-
-
-SEEDS = 3  # that a table looks for
 
 
 def name_of(constant: Constant, factor: float) -> str:
@@ -208,10 +206,11 @@ def table(kept: dict[str, Any]) -> str:
     commits = sorted({str(row["commit"] or "–") for title in shown for row in kept[title].values() if row["commit"]})
     lines += ["", f"Half of the constant, twice the constant; seed 0, commit {', '.join(commits)}."]
     for title in shown:
-        seeds = [seed for seed in range(1, SEEDS) if AS_IT_IS + _suffix(seed) in kept[title]]
-        again = {name for name in kept[title] if seeds and all(name + _suffix(seed) in kept[title] for seed in seeds)}
-        told = [f"{name} " + ", ".join(score(title, name + _suffix(s)) for s in (0, *seeds)) for name in sorted(again)]
-        if told:
+        runs = [name_of(constant, factor) for constant, factor in product(CONSTANTS, FACTORS)]
+        seeds = [s for s in range(1, SEEDS) if any(name + _suffix(s) in kept[title] for name in runs)]
+        again = [AS_IT_IS, *(name for name in runs if any(name + _suffix(s) in kept[title] for s in seeds))]
+        told = [f"{name} " + ", ".join(score(title, name + _suffix(s)) for s in (0, *seeds)) for name in again]
+        if seeds:
             lines.append(f"Repeated ({title}, seeds 0, {', '.join(map(str, seeds))}): {'; '.join(told)}.")
     for part, noise in SETS:
         pair = [kept.get(Stage(part, noise, rehearsed).title, {}) for rehearsed in (True, False)]
@@ -231,9 +230,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("runs/grid"), help="where benchmarks/grid.py has trained")
     parser.add_argument("--parts", nargs="+", choices=[part for part, _ in SETS], default=[part for part, _ in SETS])
-    parser.add_argument("--rehearse", action="store_true", help="on predictions taken for the truth, not on the test")
-    parser.add_argument("--only", nargs="+", help="constants by name, beside JCAS as it is")
-    parser.add_argument("--seed", type=int, default=0, help=f"of the trainings; tables look for those below {SEEDS}")
+    parser.add_argument("--rehearse", action="store_true", help="on labels made of predictions, not on the test")
+    parser.add_argument("--only", nargs="+", choices=[c.name for c in CONSTANTS], help="beside JCAS as it is")
+    parser.add_argument("--seed", type=int, choices=range(SEEDS), default=0, help="of the trainings")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     parser.add_argument("--tables", action="store_true", help="train nothing")
     parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md")

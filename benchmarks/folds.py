@@ -60,6 +60,16 @@ def earlier() -> Results:
     return {method: {int(fold) - 1: results for fold, results in folds.items()} for method, folds in kept.items()}
 
 
+def merged(before: Results, now: Results) -> Results:
+    """Fold by fold what has more seeds, the newer of two equals."""
+    found: Results = {}
+    for method in [*before, *(name for name in now if name not in before)]:
+        old, new = before.get(method, {}), now.get(method, {})
+        better = {fold: results for fold, results in new.items() if len(results) >= len(old.get(fold, []))}
+        found[method] = old | better
+    return found
+
+
 def scores(work: Path) -> Results:
     """What is finished in a work folder."""
     found: Results = {}
@@ -121,7 +131,7 @@ def main() -> None:
             *("--config", str(ROOT / "configs" / "lidc_small.yaml"), "--jobs", str(options.jobs)),
             *("--out", str(work / f"fold{fold}")),
         )
-    found = earlier() | scores(work)
+    found = merged(earlier(), scores(work))
     print(table(found))
     if options.docs:
         write_section("docs/METHOD.md", "folds", table(found))

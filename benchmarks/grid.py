@@ -68,7 +68,6 @@ ABLATIONS_OF_THE_IMAGE = (
 )
 ABLATIONS_OF_THE_PAPER = (  # with labels drawn by a habit these are jcas
     "jcas_no_affinity",
-    "jcas_no_dar",
     "jcas_with_dar",
     "jcas_with_balanced_pairs",
     "jcas_no_intra",
@@ -81,13 +80,11 @@ ABLATIONS_OF_THE_PAPER = (  # with labels drawn by a habit these are jcas
 ABLATIONS_OF_FLIPS = (*ABLATIONS_OF_THE_PAPER, "jcas_no_neighbours", "jcas_no_robust_warmup")
 ABLATIONS_OF_A_PART = {
     "acdc": ABLATIONS_OF_THE_PAPER,  # with ellipses, too, where they must score as jcas does
-    "lidc": ABLATIONS_OF_THE_PAPER,  # several readers: T_C and pairs as with flips
+    "lidc": (*ABLATIONS_OF_THE_PAPER, "jcas_no_dar"),  # several readers: T_C and pairs as with flips, and DAR
 }
-ABLATIONS = (*ABLATIONS_OF_THE_IMAGE, *ABLATIONS_OF_FLIPS)
-TRAINED_WITH_DAR = (  # on flipped labels by their options, or by versions that had DAR there
-    "jcas_no_intra",
-    "jcas_no_inter",
-    "jcas_no_separate_refinement",
+ABLATIONS = (*ABLATIONS_OF_THE_IMAGE, *ABLATIONS_OF_FLIPS, "jcas_no_dar")
+DAR_BY_OPTION = ("jcas_no_appearance", "jcas_no_intra", "jcas_no_inter", "jcas_no_separate_refinement")  # on flips
+DAR_BY_VERSION = (  # on flips, as far as they are of before b55c765
     "jcas_no_class_correction",
     "jcas_no_affinity_correction",
     "jcas_no_consistency",
@@ -287,7 +284,7 @@ def kept_rows(part: str, noise: str) -> dict[str, dict[str, Any]]:
     return {row["method"]: row for row in kept_group(part, noise)["methods"]}
 
 
-def as_it_is_or_was(rows: dict[str, dict[str, Any]]) -> tuple[str, dict[str, Any] | None]:
+def own_row(rows: dict[str, dict[str, Any]]) -> tuple[str, dict[str, Any] | None]:
     """The row of JCAS and how it is marked: ``*`` where flipped labels were last trained with DAR."""
     if "jcas" in rows:
         return "", rows["jcas"]
@@ -312,10 +309,20 @@ def write_ends() -> None:
     write_section("docs/RESULTS.md", "ends", "\n".join([*lines, *_falls_elsewhere()]))
 
 
+def _with_own_curve(curves: dict[str, list[float]]) -> dict[str, list[float]]:
+    """With that of JCAS or, where flipped labels were last trained with DAR, of what it was."""
+    own = curves.get("jcas") or curves.get("jcas_with_dar")
+    return curves | {"jcas": own} if own else curves
+
+
 def _falls_elsewhere() -> list[str]:
     """The curves of JCAS in the quick look that end well below their best epoch."""
     curves = [
-        (look.title, noise, {line["method"]: line["mean"] for line in kept_group(part, noise)["curves"]})
+        (
+            look.title,
+            noise,
+            _with_own_curve({line["method"]: line["mean"] for line in kept_group(part, noise)["curves"]}),
+        )
         for part, look in LOOKS.items()
         for noise in look.noises
     ]
@@ -352,7 +359,8 @@ def write_ablations() -> None:
             empty: dict[str, Any] = {"by_seed": {}, "commits": {}}
             whole, own, dagger = rows.get("jcas", empty), rows.get(name, empty), ""
             with_dar = rows.get("jcas_with_dar")
-            if with_dar and name in TRAINED_WITH_DAR and not {*own["commits"].values()} & {*whole["commits"].values()}:
+            older = not {*own["commits"].values()} & {*whole["commits"].values()}
+            if with_dar and (name in DAR_BY_OPTION or (name in DAR_BY_VERSION and older)):
                 whole, dagger = with_dar, "†"
             seeds = sorted(set(own["by_seed"]) & set(whole["by_seed"]))
             every = ", ".join(f"{own['by_seed'][seed]:.1f}" for seed in seeds)
@@ -382,7 +390,7 @@ def write_looks() -> None:
         upper = summary["datasets"][0]["upper_bound"]
         for noise in look.noises:
             rows = kept_rows(part, noise)
-            star, row = as_it_is_or_was(rows)
+            star, row = own_row(rows)
             if upper is None or "baseline" not in rows or row is None:
                 continue
             bound = upper["jac"]["mean"]["mean"]
@@ -408,7 +416,7 @@ def write_elsewhere() -> None:
     for part, look in LOOKS.items():
         for noise in look.noises:
             rows = kept_rows(part, noise)
-            _, row = as_it_is_or_was(rows)
+            _, row = own_row(rows)
             if "baseline" not in rows or row is None:
                 continue
             baseline, own = rows["baseline"]["by_seed"], row["by_seed"]

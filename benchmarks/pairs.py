@@ -44,12 +44,18 @@ def differences() -> list[dict[str, Any]]:
                         "noise": noise,
                         "with": with_pairs,
                         "without": without,
-                        "dar": rows[WITH_DAR]["jac"]["mean"]["mean"] if WITH_DAR in rows else None,
+                        "with_dar": _mean_of(rows.get(WITH_DAR), seeds),
                         "seeds": len(seeds),
                         "commits": " / ".join(", ".join(each) for each in commits),
                     }
                 )
     return found
+
+
+def _mean_of(row: dict[str, Any] | None, seeds: list[str]) -> float | None:
+    """Of the seeds that it has; None if it has none of them."""
+    found = [row["by_seed"][seed] for seed in seeds if seed in row["by_seed"]] if row else []
+    return mean(found) if found else None
 
 
 def summary(rows: list[dict[str, Any]], name: str) -> str:
@@ -74,7 +80,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     ]
     for row in rows:
         scores = f"{row['without']:.1f} | {row['with']:.1f} | {row['with'] - row['without']:+.1f}"
-        dar = "–" if row["dar"] is None else f"{row['dar']:.1f}"
+        dar = "–" if row["with_dar"] is None else f"{row['with_dar']:.1f}"
         lines.append(f"| {row['title']} | `{row['noise']}` | {scores} | {row['seeds']} | {row['commits']} | {dar} |")
     real = [row for row in rows if row["part"] not in (*KINDS, "synth")]
     drawn = [row for row in rows if row not in real]

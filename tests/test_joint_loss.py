@@ -118,6 +118,7 @@ def test_balanced_pairs_weigh_pixels_by_the_rarity_of_what_the_model_believes():
     grid = tuple(output.features.shape[2:])
     believed, noisy = at(output.logits, grid).argmax(1), nearest(data.noisy, grid)
     even = class_to_affinity(jcas.counts.class_transition, torch.tensor([1.0, 1.0, 1.0]))
+    torch.testing.assert_close(jcas.matrices()["affinity_transition"], even)  # what is shown is what is used
     weight = (1 / jcas.counts.prior)[believed]
     expected = corrected_affinity_loss(Affinity(output.features), noisy, even, weight=weight)
     assert believed.unique().numel() > 1  # else all weights are the same

@@ -67,7 +67,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     # neighbours say, but our reading of the rest: counted matrices, Theorem 1, reversed cosines, warm-up without pairs
     # (of DAR the loss teaches the logits, too, as in the paper).
     "affinity": ("jcas", _NO_DAR | _NO_CORRECTION | _NO_APPEARANCE),
-    "dar": ("jcas", _NO_CORRECTION | _NO_APPEARANCE | {"separate_refinement": False}),
+    "dar": ("jcas", _NO_CORRECTION | _NO_APPEARANCE | {"separate_refinement": False, "dar_of_flips": True}),
     "calc": ("jcas", _NO_DAR | _NO_APPEARANCE),
     # Ablations of the paper's text. Where labels turn out to be drawn, these are jcas, but for the class correction of
     # labels without a habit: pairs are not used there. Half of DAR is compared with DAR, which jcas does not use on

@@ -42,8 +42,8 @@ class JCAS(Method):
 
     .. math:: L = L^C_{LC}(P) + L^C_{LC}(Q) + L^A_{LC} \;(+\; \mu \log|\det T_C| + \lambda L_{CACR} \text{ if learned})
 
-    with refined logits :math:`P = Q + \frac12 (P'Q - P'_{re}Q)`, and P = Q on flipped labels (``dar_of_flips``).
-    Learns: the model; and of the noise T_C (C x C) and T_A (2 x 2), by counting or by gradient.
+    with refined logits :math:`P = Q + \frac12 (P'Q - P'_{re}Q)`, and P = Q on labels that are seen to be flipped
+    (``dar_of_flips``). Learns: the model; and of the noise T_C (C x C) and T_A (2 x 2), by counting or by gradient.
 
     The first ``warmup`` epochs (three tenths of a run) train no pairs and correct nothing. From the last of them on
     every epoch counts the model's predictions against the labels (`counts_by_certainty`): the shares of the classes are
@@ -63,7 +63,7 @@ class JCAS(Method):
 
     and T_C is counted against predictions with the word of their neighbours. A rare class whose labels are mostly
     flipped background may be found by them. Pairs of flipped labels teach features that the encoder shares, and no
-    more: DAR, trained and used on them, costs by what noisy validation labels say.
+    more: DAR, trained and used on them, cost where noisy validation labels were asked (docs/METHOD.md).
 
     No matrix explains a habit of those who draw, and a network learns it like any shape. To labels that were `drawn`
     the image may object (``appearance``). A `ColourWitness` (``witness``) learns to name classes by colour alone, first
@@ -274,7 +274,7 @@ class JCAS(Method):
 
     @property
     def uses_pairs(self) -> bool:
-        """Whether pairs are trained and refine: not in the warm-up, and of drawn labels only where no habit is seen.
+        """Whether pairs are trained: not in the warm-up, and of drawn labels only where no habit is seen.
 
         Pairs across an outline that is wrong by habit are wrong like its pixels, and no matrix tells how often.
         """
@@ -325,6 +325,11 @@ class JCAS(Method):
         """T_A where the loss is corrected by it, the identity elsewhere."""
         if self.warming_up or not self.uses_pairs or not self.correct_affinity:
             return torch.eye(2, device=self.counts.prior.device)
+        return self.affinity_transition
+
+    @property
+    def affinity_transition(self) -> Tensor:
+        """T_A, learned or counted, whether it corrects anything or not; of balanced pairs that of even shares."""
         if self.recipe.learned_matrices:
             return self.affinity_matrix()
         if self.recipe.balanced_pairs:
@@ -333,11 +338,11 @@ class JCAS(Method):
 
     def matrices(self) -> dict[str, Tensor]:
         """T_C, T_A and N."""
-        found, learned = {"prior": self.counts.prior}, self.recipe.learned_matrices
+        found = {"prior": self.counts.prior}
         if self.correct_class:
             found["class_transition"] = self.class_transition
         if self.affinity and self.correct_affinity:
-            found["affinity_transition"] = self.affinity_matrix() if learned else self.counts.pair_transition
+            found["affinity_transition"] = self.affinity_transition
         return found
 
     def findings(self) -> dict[str, str]:
@@ -472,8 +477,8 @@ class JCAS(Method):
         weight = None if batch.weight is None else resized_labels(batch.weight, pairs.spatial)
         if self.recipe.balanced_pairs and not self.warming_up:
             rarity = 1 / self.counts.prior.clamp_min(_LEAST_SHARE)
-            rare = (rarity / rarity.max())[resized(logits.detach(), pairs.spatial).max(1).indices]
-            weight = rare if weight is None else weight * rare
+            of_pixels = (rarity / rarity.max())[resized(logits.detach(), pairs.spatial).max(1).indices]
+            weight = of_pixels if weight is None else weight * of_pixels
         most = None if self.recipe.most_pairs is None else self.recipe.most_pairs * len(noisy)
         return corrected_affinity_loss(pairs, noisy, self.pair_noise(), weight=weight, max_pairs=most)
 

@@ -11,7 +11,7 @@ from PIL import Image
 from jcas.data import open_dataset
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from folds import folds_of, table, write_fold
+from folds import folds_of, merged, table, write_fold
 from prepare import read_split
 
 
@@ -74,3 +74,13 @@ def test_differences_are_those_of_the_same_folds():
         "| `baseline` | 55.0 | 67.0 | – | – | – | -4.0 ± 1.0 | 2 | abc |",
         "| `jcas` | 60.0 | 70.0 | – | – | – | – | 2 | abc |",
     ]
+
+
+def test_folds_with_more_seeds_are_kept():
+    one, two, newer = [{"jac": 1}], [{"jac": 1}, {"jac": 2}], [{"jac": 3}]
+    before = {"jcas": {0: two, 1: one}, "baseline": {0: one}}
+    assert merged(before, {"jcas": {0: newer, 1: newer}, "gce": {0: newer}}) == {
+        "jcas": {0: two, 1: newer},
+        "baseline": {0: one},
+        "gce": {0: newer},
+    }

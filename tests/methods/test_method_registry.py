@@ -50,6 +50,7 @@ def test_a_variant_is_its_method_with_options():
         "correct_affinity": False,
         "appearance": False,
         "separate_refinement": False,
+        "dar_of_flips": True,
     }
     assert method.intra and method.inter and not method.correct_class and not method.correct_affinity
 
@@ -81,6 +82,8 @@ def test_the_papers_rows_and_ablations_switch_what_they_say():
         "jcas_no_affinity_correction": (True, True, True, False),
         "jcas_no_consistency": (True, True, True, True),
         "jcas_no_appearance": (True, True, True, True),
+        "jcas_no_separate_refinement": (True, True, True, True),
+        "jcas_with_balanced_pairs": (True, True, True, True),
         "jcas_no_affinity": (False, False, True, True),
         "jcas_no_neighbours": (True, True, True, True),
         "jcas_no_robust_warmup": (True, True, True, True),
@@ -97,13 +100,15 @@ def test_the_papers_rows_and_ablations_switch_what_they_say():
         "jcas_released",
         "jcas_released_64",
     }
+    halves = {"dar", "jcas_with_dar", "jcas_no_intra", "jcas_no_inter", "jcas_no_separate_refinement"}
+    with_dar = {*halves, "jcas_paper", "jcas_released", "jcas_released_64"}
     for name, values in expected.items():
         _, method = built(name)
         assert tuple(getattr(method, switch) for switch in switches) == values, name
         assert bool(method.consistency_weight) == (name != "jcas_no_consistency")
         assert method.recipe.appearance == (name not in without_appearance), name
-        papers = ("jcas_with_dar", "jcas_no_intra", "jcas_no_inter", "jcas_paper", "jcas_released", "jcas_released_64")
-        assert method.recipe.dar_of_flips == (name in papers), name
+        assert method.recipe.dar_of_flips == (name in with_dar), name
+        assert method.recipe.balanced_pairs == (name == "jcas_with_balanced_pairs"), name
         for part in ("neighbours", "robust_warmup"):
             without = (f"jcas_no_{part}", "jcas_paper", "jcas_released", "jcas_released_64")
             assert getattr(method.recipe, part) == (name not in without), name
