@@ -217,8 +217,9 @@ def table(kept: dict[str, Any]) -> str:
         runs = {name_of(constant, factor) for constant, factor in product(CONSTANTS, FACTORS)}
         changed = runs & pair[0].keys()  # JCAS as it is and the baseline would agree anyhow
         common = sorted(name for name in changed if pair[1].get(name, {}).get("jac") is not None)
-        if len(common) > 2:
-            agreement = spearmanr(*([rows[name]["jac"] for name in common] for rows in pair)).statistic
+        both = [[rows[name]["jac"] for name in common] for rows in pair]
+        if len(common) > 2 and all(len(set(scores)) > 1 for scores in both):  # of equal scores there is no order
+            agreement = spearmanr(*both).statistic
             lines.append(
                 f"Rank correlation of rehearsal and test over the changed constants, {part}: {agreement:.2f}"
                 f" ({len(common)} runs)."
