@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import mean
 
 import torch
-from grid import CONFIGS, FLIPPED, LOOKS, NOISES, finished, write_lines
+from grid_documents import write_lines
+from parts import CONFIGS, FLIPPED, LOOKS, NOISES, finished
 
 from jcas.benchmark.summary import table_order
 from jcas.core import clean_counts, confusion_counts, corrected_cross_entropy

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from documents import ROOT, read_section, write_section
-from grid import finished, kept_rows
+from grid_documents import kept_rows
+from parts import finished
 from rehearsal import config_for, rehearsal
 from scipy.stats import spearmanr
 

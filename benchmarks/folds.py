@@ -20,7 +20,7 @@ from typing import Any
 
 from command import jcas
 from documents import ROOT, commit, write_section
-from grid import finished
+from parts import finished
 from prepare import VALIDATION_SHARE, Rows, lidc_reader, read_split
 
 from jcas.benchmark.summary import table_order

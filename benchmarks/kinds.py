@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from command import jcas
 from documents import commit, write_section
-from grid import LOOKS
+from parts import LOOKS
 from prepare import prepare
 from rich.progress import track
 

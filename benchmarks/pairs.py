@@ -16,7 +16,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from documents import write_section
-from grid import CONFIGS, FLIPPED, LOOKS, NOISES, kept_rows
+from grid_documents import kept_rows
+from parts import CONFIGS, FLIPPED, LOOKS, NOISES
 from phantoms import KINDS
 
 WITHOUT, WITH_DAR = "jcas_no_affinity", "jcas_with_dar"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 from choice import PARTS, flipped_cells, options_of
-from grid import write_lines
+from grid_documents import write_lines
 from torch import Tensor
 from torch.nn import functional
 

@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import documents
-import grid
+import grid_documents
 import pairs
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ def copied(tmp_path, monkeypatch) -> Path:
     """The documents elsewhere, to be written anew."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("pictures"))
     shutil.copyfile(ROOT / "README.md", tmp_path / "README.md")
-    for module in (documents, grid):
+    for module in (documents, grid_documents):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     return tmp_path
 
@@ -27,12 +27,12 @@ def copied(tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize(
     ("write", "document"),
     [
-        (grid.write_headline, "README.md"),
-        (grid.write_elsewhere, "README.md"),
-        (grid.write_unseen, "README.md"),
-        (grid.write_ends, "docs/RESULTS.md"),
-        (grid.write_looks, "docs/RESULTS.md"),
-        (grid.write_ablations, "docs/METHOD.md"),
+        (grid_documents.write_headline, "README.md"),
+        (grid_documents.write_elsewhere, "README.md"),
+        (grid_documents.write_unseen, "README.md"),
+        (grid_documents.write_ends, "docs/RESULTS.md"),
+        (grid_documents.write_looks, "docs/RESULTS.md"),
+        (grid_documents.write_ablations, "docs/METHOD.md"),
         (pairs.write_pairs, "docs/METHOD.md"),
     ],
 )
@@ -46,5 +46,5 @@ def test_the_guard_sees_a_number_that_was_edited(copied):
     told = documents.read_section("README.md", "headline")
     path.write_text(path.read_text(encoding="utf-8").replace(told, told + "\n| made up |"), encoding="utf-8")
     assert documents.read_section("README.md", "headline") != told
-    grid.write_headline()
+    grid_documents.write_headline()
     assert documents.read_section("README.md", "headline") == told
