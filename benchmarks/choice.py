@@ -99,7 +99,7 @@ def options_of(description: str | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, nargs="+", default=[Path("runs/grid")], help="of benchmarks/grid.py")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all that are there")
-    parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md")
+    parser.add_argument("--docs", action="store_true", help="write into docs/DEVELOPMENT.md")
     return parser.parse_args()
 
 
@@ -111,7 +111,7 @@ def main() -> None:
         lines += lines_of(part, noise, cells)
     if options.docs:
         write_lines(
-            "docs/METHOD.md",
+            "docs/DEVELOPMENT.md",
             "choice",
             lines,
             keys=3,

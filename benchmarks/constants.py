@@ -6,10 +6,10 @@ Trains JCAS again, seed 0, with one constant half or twice as large, on the very
 ``benchmarks/grid.py`` below ``--work``, beside whose scores its own stand. Only those constants are tried on a set that
 its runs use: looks on ellipses of cardiac MRI and on nodules, colours on blood cells. Resumable.
 
-These constants were set with true masks in sight (docs/METHOD.md, how it was developed). Were they tuned to these sets,
-other values would lose what JCAS gains. ``--rehearse`` asks the same where no true label is read: on labels that are
-made of JCAS's own predictions (`rehearsal`; an hour on two cores). It shows whether noisy labels, their kind being
-known, would prefer other values.
+These constants were set with true masks in sight (docs/DEVELOPMENT.md). Were they tuned to these sets, other values
+would lose what JCAS gains. ``--rehearse`` asks the same where no true label is read: on labels that are made of JCAS's
+own predictions (`rehearsal`; an hour on two cores). It shows whether noisy labels, their kind being known, would prefer
+other values.
 """
 
 from __future__ import annotations
@@ -237,10 +237,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, choices=range(SEEDS), default=0, help="of the trainings")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     parser.add_argument("--tables", action="store_true", help="train nothing")
-    parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md")
+    parser.add_argument("--docs", action="store_true", help="write into docs/DEVELOPMENT.md")
     options = parser.parse_args()
     if options.docs:
-        read_section("docs/METHOD.md", "constants")  # not after hours
+        read_section("docs/DEVELOPMENT.md", "constants")  # not after hours
     work = options.work.resolve()
     failed = []
     if not options.tables:
@@ -263,7 +263,7 @@ def main() -> None:
     print(table(kept))
     if options.docs:
         KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-        write_section("docs/METHOD.md", "constants", table(kept))
+        write_section("docs/DEVELOPMENT.md", "constants", table(kept))
     if failed:
         raise SystemExit("\n".join(failed))
 

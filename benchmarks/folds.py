@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one core each")
     parser.add_argument("--methods", nargs="+", default=METHODS, help="of `jcas methods`")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md and docs/results/")
+    parser.add_argument("--docs", action="store_true", help="write into docs/DEVELOPMENT.md and docs/results/")
     options = parser.parse_args()
     source, work = options.shared / "lidc4", options.work.resolve()
     for fold, rows in enumerate(folds_of(read_split(source), FOLDS)):
@@ -134,7 +134,7 @@ def main() -> None:
     found = merged(earlier(), scores(work))
     print(table(found))
     if options.docs:
-        write_section("docs/METHOD.md", "folds", table(found))
+        write_section("docs/DEVELOPMENT.md", "folds", table(found))
         kept = {method: {str(fold + 1): results for fold, results in folds.items()} for method, folds in found.items()}
         KEPT.write_text(json.dumps({"commit": commit(), "methods": kept}, indent=1) + "\n", encoding="utf-8")
 

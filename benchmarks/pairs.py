@@ -90,12 +90,12 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def write_pairs() -> None:
-    write_section("docs/METHOD.md", "pairs", table(differences()))
+    write_section("docs/DEVELOPMENT.md", "pairs", table(differences()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--docs", action="store_true", help="write into docs/METHOD.md")
+    parser.add_argument("--docs", action="store_true", help="write into docs/DEVELOPMENT.md")
     if parser.parse_args().docs:
         write_pairs()
     print(table(differences()))

@@ -59,10 +59,18 @@ from jcas.version import __version__
 _SEED_STRIDE = 1_000_003  # a prime: seeds of (run, epoch, process) do not meet
 _SURVEYED = 128  # training masks that a method sees before it trains
 _SURVEYED_PIXELS = 1 << 27  # of all of them
+_READ_TOGETHER = 32  # of them, file by file: a slice costs as much as its volume
 
 
 class TrainingError(RuntimeError):
     """Training cannot go on; the message is one line for the user, the last checkpoint is intact."""
+
+
+class CheckpointError(ValueError):
+    """A run that was stopped cannot be continued; the message is one line for the user."""
+
+
+_AFRESH = "cannot resume; remove the folder or give another --out to start afresh"
 
 
 class Engine(lit.LightningModule):
@@ -115,17 +123,17 @@ class Engine(lit.LightningModule):
         records = sorted(self.dataset.split("train"), key=lambda record: record.id)
         random.Random(0).shuffle(records)
         masks = pixels = 0
-        for record in records:
-            sample = self.dataset.load(record, clean=clean)
-            mask = sample.clean if clean and sample.clean is not None else sample.noisy
-            if sample.weight is not None and not clean:
-                mask = mask.masked_fill(sample.weight == 0, ignore)
-            if len(mask[mask != ignore].unique()) < 2:
-                continue
-            yield mask
-            masks, pixels = masks + 1, pixels + mask.numel()
-            if masks == _SURVEYED or pixels > _SURVEYED_PIXELS:
-                return
+        for first in range(0, len(records), _READ_TOGETHER):
+            some = records[first : first + _READ_TOGETHER]
+            by_file = sorted(some, key=lambda record: record.id)  # slices of one volume after another
+            read = {record.id: self.dataset.stored_labels(record, clean=clean) for record in by_file}
+            for mask in (read[record.id] for record in some):
+                if len(mask[mask != ignore].unique()) < 2:
+                    continue
+                yield mask
+                masks, pixels = masks + 1, pixels + mask.numel()
+                if masks == _SURVEYED or pixels > _SURVEYED_PIXELS:
+                    return
 
     def evaluation_batches(self, split: str) -> DataLoader[Batch]:
         """Batches of a split at training size; every process sees all of them, so that all agree without talking."""
@@ -136,6 +144,7 @@ class Engine(lit.LightningModule):
             batch_size=self.config.batch_size,
             split=split,
             clean=clean,
+            use_clean_as_labels=self.config.labels == "clean",
             workers=self.config.workers,
             world_size=self.trainer.world_size,
             cache=self.config.cache,
@@ -251,7 +260,7 @@ class Engine(lit.LightningModule):
                 batch = batch.to(self.device)
                 probs = segment(self.method, batch.image, self.config)  # as in the test
                 if split == "val":
-                    losses.append(float(self.method.validation_loss(batch, probs)) * len(batch.ids))
+                    losses.append(self._validation_loss(batch, probs) * len(batch.ids))
                     images += len(batch.ids)
                 if batch.clean is not None:
                     believed = self.method.finish(batch.image, probs).max(1).indices
@@ -269,6 +278,14 @@ class Engine(lit.LightningModule):
                 }
         self.method.train()
         return found
+
+    def _validation_loss(self, batch: Batch, probs: Tensor) -> float:
+        """Of one batch; stops with the images' names if it cannot be told."""
+        try:
+            return float(self.method.validation_loss(batch, probs))
+        except ValueError as error:
+            where = f"in epoch {self.current_epoch + 1} for the validation images {', '.join(batch.ids)}"
+            raise TrainingError(f"{error} {where}") from error
 
     def _kept_batches(self, split: str) -> DataLoader[Batch]:
         if not hasattr(self, "_loaders"):
@@ -487,7 +504,10 @@ def _checkpoint_to_resume(path: Path, engine: Engine) -> str | None:
         return None
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
-        names, own = stored["state_dict"].keys(), engine.state_dict().keys()
+        shapes, own = (
+            {name: getattr(value, "shape", None) for name, value in state.items()}
+            for state in (stored["state_dict"], engine.state_dict())
+        )
     except (
         OSError,
         RuntimeError,
@@ -498,9 +518,9 @@ def _checkpoint_to_resume(path: Path, engine: Engine) -> str | None:
         struct.error,
         pickle.UnpicklingError,
     ) as error:
-        raise ValueError(f"{path}: damaged checkpoint ({type(error).__name__}); cannot resume") from None
-    if names != own:
-        raise ValueError(f"{path}: checkpoint of another version of the method; cannot resume")
+        raise CheckpointError(f"{path}: damaged checkpoint ({type(error).__name__}); {_AFRESH}") from None
+    if shapes != own:
+        raise CheckpointError(f"{path}: checkpoint of another version of the method; {_AFRESH}")
     return str(path)
 
 

@@ -166,10 +166,20 @@ def transition_table(matrices: Mapping[str, Tensor], noise_info: Mapping[str, An
 
 def source_commit() -> str | None:
     """The commit of the source tree that runs, with ``+`` if files of it were changed; None outside a checkout."""
-    folder = Path(__file__).resolve().parent
-    describe = ["git", "-C", str(folder), "describe", "--always", "--exclude=*", "--dirty=+"]
-    done = subprocess.run(describe, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
+    checkout = Path(__file__).resolve().parents[1]
+    top = _git(checkout, "rev-parse", "--show-toplevel")
+    if top is None or Path(top).resolve() != checkout:  # no git, or installed inside the repository of something else
+        return None
+    return _git(checkout, "describe", "--always", "--exclude=*", "--dirty=+")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git answers; None if it fails or is not there."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
 
 
 def torch_threads(count: int | None) -> None:

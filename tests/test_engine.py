@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from lightning import Trainer
 from PIL import Image
 
+from jcas import run
 from jcas.config import Config, make_config, read_values
 from jcas.corrupt import corrupt
 from jcas.data import open_dataset
@@ -22,6 +24,7 @@ from jcas.data.synthetic import write_dataset
 from jcas.engine import Engine, RunWriter, TrainingError, _deterministic, read_metrics, train
 from jcas.gallery import write_gallery
 from jcas.inference import segment
+from jcas.methods.baseline import Baseline
 from jcas.run import build_method, read_run
 
 
@@ -136,6 +139,17 @@ def test_a_method_is_shown_the_masks_as_they_are_stored(noisy, tmp_path):
     assert read_run(tmp_path / "run").method.counts.roughness[1] == len(shown)  # and no batch of the first epoch
 
 
+def test_masks_are_shown_without_a_look_at_the_images(noisy, tmp_path):
+    data = Path(shutil.copytree(noisy, tmp_path / "data"))
+    dataset = open_dataset(data)
+    loaded = {record.id: dataset.load(record, clean=True) for record in dataset.split("train")}
+    for path in (data / "images").iterdir():
+        path.write_bytes(b"")
+    for record in dataset.split("train"):
+        for clean, expected in ((False, loaded[record.id].noisy), (True, loaded[record.id].clean)):
+            assert torch.equal(dataset.stored_labels(record, clean=clean), expected)
+
+
 def test_the_gallery_scores_nobody_by_labels_that_may_be_wrong_beside_true_ones(noisy, finished, tmp_path):
     data = Path(shutil.copytree(noisy, tmp_path / "data"))
     for record in open_dataset(data).records:
@@ -228,6 +242,26 @@ def test_upper_bound_trains_on_clean_labels(noisy, tmp_path):
     noisy_run = train(small(noisy, method=method, selection="last"), tmp_path / "b", progress=False)
     assert not same(weights(tmp_path / "a"), weights(tmp_path / "b"))
     assert not noisy_run["upper_bound"]
+
+
+@pytest.mark.parametrize("labels", ["noisy", "clean"])
+def test_validation_has_labels_of_the_kind_that_is_trained_on(noisy, labels):
+    """Also where methods learn from them; true ones to look at are another matter."""
+    config, dataset = small(noisy, labels=labels, watch="val").resolved(), open_dataset(noisy)
+    engine = Engine(build_method(config, num_classes=4, channels=3), config, dataset)
+    engine.trainer = Trainer(logger=False, enable_checkpointing=False)
+    batch = next(iter(engine.evaluation_batches("val")))
+    assert batch.clean is not None
+    assert torch.equal(batch.noisy, batch.clean) == (labels == "clean")
+
+
+def test_a_validation_loss_that_cannot_be_told_names_epoch_and_images(noisy, tmp_path, monkeypatch):
+    def fail(self, batch, probs):
+        raise ValueError("probs holds nan")
+
+    monkeypatch.setattr(Baseline, "validation_loss", fail)
+    with pytest.raises(TrainingError, match=r"^probs holds nan in epoch 1 for the validation images \w+"):
+        train(small(noisy, method="baseline"), tmp_path / "run", progress=False)
 
 
 def test_no_epoch_before_that_of_the_least_noisy_validation_loss_is_selected(finished):
@@ -340,6 +374,32 @@ def test_a_damaged_checkpoint_is_one_line(noisy, finished, tmp_path, content):
     (damaged / "checkpoints" / "last.ckpt").write_bytes(content)
     with pytest.raises(ValueError, match=r"last\.ckpt: damaged checkpoint .*cannot resume"):
         train(small(noisy), damaged, resume=True, progress=False)
+
+
+def test_a_checkpoint_of_another_shape_is_one_line(noisy, finished, tmp_path):
+    other = Path(shutil.copytree(finished, tmp_path / "other"))
+    path = other / "checkpoints" / "last.ckpt"
+    stored = torch.load(path, weights_only=True)
+    name = next(name for name, value in stored["state_dict"].items() if value.ndim and len(value) > 1)
+    stored["state_dict"][name] = stored["state_dict"][name][:1]
+    torch.save(stored, path)
+    with pytest.raises(ValueError, match=r"of another version of the method; cannot resume; remove the folder"):
+        train(small(noisy), other, resume=True, progress=False)
+
+
+def test_the_commit_is_that_of_our_own_checkout_or_none(tmp_path, monkeypatch):
+    found = run.source_commit()
+    assert found is None or found.rstrip("+").isalnum()
+    inside = tmp_path / "site-packages" / "jcas" / "run.py"
+    inside.parent.mkdir(parents=True)
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "of somebody else"], check=True)
+    monkeypatch.setattr(run, "__file__", str(inside))
+    assert run.source_commit() is None
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", str(tmp_path))  # no git there
+    assert run.source_commit() is None
 
 
 def test_a_full_disk_keeps_the_last_good_checkpoint(noisy, tmp_path):

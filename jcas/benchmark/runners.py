@@ -44,9 +44,9 @@ def run_inline(grid: Grid, cells: Sequence[Cell], watcher: Watcher) -> None:
 
     Peak memory is then that of the process so far, not of the cell.
     """
-    for cell in cells:
+    for cell, values in _configured(grid, cells, watcher):
         watcher.started(cell)
-        run_cell(_values(grid, cell), grid.folder(cell))
+        run_cell(values, grid.folder(cell))
         watcher.ended(cell)
 
 
@@ -61,11 +61,11 @@ def run_locally(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: in
     """Each cell in a process of its own, ``jobs`` at a time: its memory and its crashes are its own."""
     if jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {jobs}")
-    waiting, running = list(reversed(cells)), list[_Process]()
+    waiting, running = _configured(grid, cells, watcher)[::-1], list[_Process]()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(_start(grid, waiting.pop()))
+                running.append(_start(grid, *waiting.pop()))
                 watcher.started(running[-1].cell)
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
@@ -101,6 +101,7 @@ def run_on_ray(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: int
         import ray
     except ModuleNotFoundError:
         raise ValueError("--runner ray needs Ray: pip install -e '.[ray]'") from None
+    configured = _configured(grid, cells, watcher)
     threads = int(grid.settings["threads"] or 1)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     if address:
@@ -113,8 +114,8 @@ def run_on_ray(grid: Grid, cells: Sequence[Cell], watcher: Watcher, *, jobs: int
     gpus = 1 if grid.settings["device"] == "gpu" else 0
     # A worker process serves one cell only, so that peak memory is the cell's; Ray must not repeat a failure.
     task = ray.remote(num_cpus=threads, num_gpus=gpus, max_calls=1, max_retries=0)(run_cell)
-    before = {cell.name: _trace(grid, cell) for cell in cells}
-    pending = {task.remote(_values(grid, cell), grid.folder(cell)): cell for cell in cells}
+    before = {cell.name: _trace(grid, cell) for cell, _ in configured}
+    pending = {task.remote(values, grid.folder(cell)): cell for cell, values in configured}
     try:
         while pending:
             done, _ = ray.wait(list(pending), num_returns=1, timeout=POLL_SECONDS)
@@ -145,11 +146,19 @@ def _trace(grid: Grid, cell: Cell) -> int | None:
     return epochs_done(folder) if folder.is_dir() else None
 
 
-def _values(grid: Grid, cell: Cell) -> dict[str, Any]:
-    return grid.config(cell).model_dump(mode="json")
+def _configured(grid: Grid, cells: Sequence[Cell], watcher: Watcher) -> list[tuple[Cell, dict[str, Any]]]:
+    """The cells with their configs; one that cannot have one, as of a method that is gone, fails for itself."""
+    found = []
+    for cell in cells:
+        try:
+            found.append((cell, grid.config(cell).model_dump(mode="json")))
+        except ValueError as error:
+            write_error(grid.folder(cell), f"{type(error).__name__}: {error}")
+            watcher.ended(cell)
+    return found
 
 
-def _start(grid: Grid, cell: Cell) -> _Process:
+def _start(grid: Grid, cell: Cell, values: dict[str, Any]) -> _Process:
     path = grid.out / "logs" / f"{cell.name}.log"
     path.parent.mkdir(exist_ok=True)
     log = path.open("wb")
@@ -162,7 +171,7 @@ def _start(grid: Grid, cell: Cell) -> _Process:
         env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
     )
     assert process.stdin is not None
-    job = {"config": _values(grid, cell), "folder": str(grid.folder(cell))}
+    job = {"config": values, "folder": str(grid.folder(cell))}
     with contextlib.suppress(BrokenPipeError):  # it has died already: its exit code tells
         process.stdin.write(json.dumps(job).encode() + b"\n")
         process.stdin.flush()  # and stays open: see the worker

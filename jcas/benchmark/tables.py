@@ -189,7 +189,7 @@ def _latex_table(dataset: Mapping[str, Any]) -> str:
         r"\toprule",
         " & ".join(
             [r"\multirow{2}{*}{Noise}", r"\multirow{2}{*}{Method}"]
-            + [rf"\multicolumn{{2}}{{c}}{{{_tex(name.capitalize())}}}" for name in names]
+            + [rf"\multicolumn{{2}}{{c}}{{{_tex(name[:1].upper() + name[1:])}}}" for name in names]
             + ["Gap", "Time", "Memory"]
         )
         + r" \\",
@@ -222,4 +222,5 @@ def _latex_number(cell: Mapping[str, Any]) -> str:
 
 
 def _tex(text: str) -> str:
-    return "".join(rf"\{c}" if c in "&%$#_{}" else c for c in text)
+    words = {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
+    return "".join(words.get(c) or (rf"\{c}" if c in "&%$#_{}" else c) for c in text)

@@ -59,7 +59,7 @@ def confusion_counts(
 
 
 def core_confidence(probs: Tensor, where: Tensor) -> Tensor:  # (C, pixels), (pixels,) -> (C,)
-    """The least probability of the surest quarter of the pixels given to each class (2 for a class without any)."""
+    """The least probability of the surest quarter, and one more, of the pixels given to each class (2: it has none)."""
     sure, named = probs.max(0)
     least = probs.new_full((len(probs),), 2.0)
     for index in range(len(probs)):

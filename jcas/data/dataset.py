@@ -183,6 +183,20 @@ class Dataset:
             _expect_same_size(record.weight, weight, record.image, image)
         return Sample(image=image, noisy=noisy, id=record.id, clean=truth, weight=weight, group=record.group)
 
+    def stored_labels(self, record: Record, *, clean: bool) -> Tensor:  # (H, W) int64
+        """Labels to train on at their own size, 255 where they weigh nothing, without decoding the image.
+
+        With ``clean`` the true ones, where there are any; weights speak of the others.
+        """
+        path = record.clean if clean and record.clean is not None else record.noisy
+        if path is None:
+            return torch.full(self.size(record), IGNORE)
+        mask = self.reader.mask(path, record, labels=self.labels)
+        if record.weight is None or clean:
+            return mask
+        weight = files.read_weight(record.weight, slice_index=record.slice_index)
+        return mask.masked_fill(weight == 0, IGNORE)
+
     def _mask(self, path: Path, record: Record, image: Tensor) -> Tensor:
         mask = self.reader.mask(path, record, labels=self.labels)
         _expect_same_size(path, mask, record.image, image)

@@ -104,16 +104,18 @@ def evaluation_loader(
     batch_size: int,
     split: str,
     clean: bool,
+    use_clean_as_labels: bool = False,
     workers: int = 0,
     world_size: int = 1,
     cache: bool | float = False,
 ) -> DataLoader[Batch]:
     """Whole images (``size`` applies; ``crop`` and ``augmentation`` do not) in the order of the records.
 
-    A batch ends early where the image size changes, so images of any size can be evaluated without padding.
+    A batch ends early where the image size changes, so images of any size can be evaluated without padding. With
+    ``use_clean_as_labels``, as in training, labels are the true ones where there are any.
     """
     records = _records(dataset, split)
-    load = _Load(dataset, preparation.size, clean=clean, use_clean_as_labels=False)
+    load = _Load(dataset, preparation.size, clean=clean, use_clean_as_labels=use_clean_as_labels)
     if preparation.size is None:
         sizes = [dataset.size(record) for record in records]
     else:
@@ -244,7 +246,7 @@ class _Load:
         sample = self.dataset.load(record, clean=self.clean or self.use_clean_as_labels)
         if self.use_clean_as_labels:
             assert sample.clean is not None
-            sample = replace(sample, noisy=sample.clean, clean=None, weight=None)
+            sample = replace(sample, noisy=sample.clean, clean=sample.clean if self.clean else None, weight=None)
         item: Item = {"id": sample.id, "group": sample.group, "image": sample.image}
         if self.size is not None:
             item["image"] = resize_image(sample.image, self.size)

@@ -69,9 +69,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "affinity": ("jcas", _NO_DAR | _NO_CORRECTION | _NO_APPEARANCE),
     "dar": ("jcas", _NO_CORRECTION | _NO_APPEARANCE | {"separate_refinement": False, "dar_of_flips": True}),
     "calc": ("jcas", _NO_DAR | _NO_APPEARANCE),
-    # Ablations of the paper's text. Where labels turn out to be drawn, these are jcas, but for the class correction of
-    # labels without a habit: pairs are not used there. Half of DAR is compared with DAR, which jcas does not use on
-    # flipped labels.
+    # Ablations of the paper's text. Where labels turn out to be drawn by a habit, these are jcas: T_C and pairs are not
+    # used there. Half of DAR is compared with DAR, which jcas does not use on flipped labels.
     "jcas_with_dar": ("jcas", {"dar_of_flips": True}),
     "jcas_no_intra": ("jcas", {"intra": False, "dar_of_flips": True}),
     "jcas_no_inter": ("jcas", {"inter": False, "dar_of_flips": True}),

@@ -389,8 +389,8 @@ class JCAS(Method):
         if not self.recipe.learned_matrices:
             self.counts.believe_training()
         elif epoch == self.first_count:
-            by_label = self.counts.everywhere.sum(0 if self.recipe.prior_from_labels else 1)
-            self.counts.prior.copy_(by_label / by_label.sum())
+            pixels = self.counts.everywhere.sum(0 if self.recipe.prior_from_labels else 1)
+            self.counts.prior.copy_(pixels / pixels.sum())
             if isinstance(self.affinity_matrix, FreeTransitionMatrix):
                 implied = class_to_affinity(self.class_matrix().detach(), self.counts.prior)
                 self.affinity_matrix.weight.data.copy_(implied.clamp_min(1e-4).log())
@@ -400,9 +400,9 @@ class JCAS(Method):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The joint loss; reads top to bottom as the paper's Fig. 2 does."""
         if self._sees_kind:  # nobody showed the masks as they are stored
-            self.counts.add_kind(_trusted(batch))
+            self.counts.add_kind(_weighed_labels(batch))
         if self._sees_agreement:
-            self.counts.add_agreement(_trusted(batch))
+            self.counts.add_agreement(_weighed_labels(batch))
         output = self.model(batch.image)
         if int(self.epoch) >= self.first_count:
             self._count(output.logits, batch)
@@ -454,16 +454,19 @@ class JCAS(Method):
             return None
         if self.counts.of_flipped_labels:  # of which colours tell nothing that is asked for
             return None
-        labels = taught = _trusted(batch)
+        labels = taught = _weighed_labels(batch)
         if not self.warming_up:
             believed = resized(logits.detach(), labels.shape[1:]).max(1).indices
             taught = torch.where(labels == IGNORE, IGNORE, believed)
         return self.evidence.witness.lesson(batch.image, labels, taught)
 
     def _screened(self, batch: Batch, probs: Tensor) -> Batch:
-        """The batch without the drawn labels that the image objects to."""
+        """The batch without the drawn labels that the image objects to; those that are known to be right stand."""
         assert self.evidence is not None
-        return replace(batch, noisy=self.evidence.standing(batch.image, _trusted(batch), probs))
+        labels = _weighed_labels(batch)
+        standing = self.evidence.standing(batch.image, labels, probs)
+        known = torch.tensor([image in self.trusted for image in batch.ids], device=labels.device)[:, None, None]
+        return replace(batch, noisy=torch.where(known, labels, standing))
 
     def _class_loss(self, logits: Tensor, batch: Batch, said_nearby: Tensor | None) -> Tensor:
         """Of any head: corrected by the noise, or robust in the warm-up on flipped labels."""
@@ -506,7 +509,7 @@ class JCAS(Method):
         Where neighbours speak, predictions with their word, on a grid on which labels do not repeat each other: a
         label must not confirm itself.
         """
-        labels, size = _trusted(batch), logits.shape[2:]
+        labels, size = _weighed_labels(batch), logits.shape[2:]
         speak = self.neighbours_speak
         if speak:
             step = max(2, self.counts.reach)
@@ -525,7 +528,7 @@ class JCAS(Method):
         """What labels nearby say about each pixel; None if they have no say."""
         if not self.neighbours_speak:
             return None
-        labels = _trusted(batch)
+        labels = _weighed_labels(batch)
         probs = resized(logits, labels.shape[1:]).softmax(1)
         transition, reach = self.counts.class_transition, self.counts.reach
         return neighbour_evidence(probs, labels, transition, weight=batch.weight, reach=reach)
@@ -576,7 +579,7 @@ class JCAS(Method):
         Neighbours are not asked: what they say follows the model, and epochs are to be compared.
         Outlines stay where they are: the labels, drawn too wide, would speak against moving them.
         """
-        labels = _trusted(batch)
+        labels = _weighed_labels(batch)
         if self._counts_validation:
             self.counts.add_validation(probs, labels, batch.weight)
         if self._counts_outlines:
@@ -642,7 +645,7 @@ class JCAS(Method):
         return both / 2
 
 
-def _trusted(batch: Batch) -> Tensor:
+def _weighed_labels(batch: Batch) -> Tensor:
     """The labels, ignored where their weight is 0."""
     return batch.noisy if batch.weight is None else torch.where(batch.weight > 0, batch.noisy, IGNORE)
 

@@ -137,7 +137,7 @@ def _unet(options: ModelOptions) -> SegmentationModel:
     if options.pretrained is not False:
         raise ValueError(f"unet has no pretrained weights, got pretrained={options.pretrained!r}")
     if options.head != "light":
-        raise ValueError(f"unet has the light feature head only, got {options.head!r}")
+        raise ValueError(f"unet has the light feature head only, got {options.head!r}: choose another --encoder")
     return UNet(
         num_classes=options.num_classes,
         channels=options.channels,

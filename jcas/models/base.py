@@ -39,7 +39,10 @@ class InputNormalisation(nn.Module):
         if image.ndim != 4 or image.shape[1] != self.channels:
             raise ValueError(f"this model takes images (B, {self.channels}, H, W), got shape {tuple(image.shape)}")
         if min(image.shape[-2:]) < MIN_SIZE:
-            raise ValueError(f"images need at least {MIN_SIZE} x {MIN_SIZE} pixels, got {tuple(image.shape[-2:])}")
+            got = " x ".join(map(str, image.shape[-2:]))
+            raise ValueError(
+                f"networks need at least {MIN_SIZE} x {MIN_SIZE} pixels, got {got}: enlarge images by --size"
+            )
         if self.bgr:
             image = image.flip(1)
         return (image - self.mean) / self.std

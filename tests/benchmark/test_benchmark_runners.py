@@ -84,6 +84,28 @@ def test_a_cell_leaves_with_its_grid_and_continues_from_its_checkpoint(truth, tm
     assert numbers(grid.out) == uninterrupted
 
 
+def test_a_cell_whose_checkpoint_no_longer_fits_starts_afresh(truth, tmp_path):
+    grid = make_grid(truth, tmp_path / "out")
+    (cell,) = grid.cells
+    left = grid.folder(cell) / "checkpoints" / "last.ckpt"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"of an older version")
+    (grid.folder(cell) / "config.yaml").write_text("")
+    assert run_grid(grid, runner="inline", progress=False) == []
+    assert grid.is_finished(cell)
+
+
+@pytest.mark.parametrize("runner", ["inline", "local"])
+def test_a_cell_of_a_method_that_is_gone_fails_for_itself(truth, tmp_path, runner):
+    grid = make_grid(truth, tmp_path / "out", methods=("baseline", "volmin"))
+    described = (grid.out / "grid.json").read_text()
+    (grid.out / "grid.json").write_text(described.replace('"method": "baseline"', '"method": "long_gone"'))
+    grid = read_grid(grid.out)
+    gone, stays = sorted(grid.cells, key=lambda cell: cell.method != "long_gone")
+    assert run_grid(grid, runner=runner, progress=False) == [gone]
+    assert "long_gone" in grid.error(gone) and grid.is_finished(stays)
+
+
 def test_a_killed_process_is_recorded_and_stops_no_other_cell(truth, tmp_path):
     grid = make_grid(truth, tmp_path / "out", methods=("baseline", "volmin"))
 

@@ -136,6 +136,15 @@ def test_memory_that_could_not_be_measured_is_a_dash_everywhere(tmp_path):
     assert page.count("700 MB") == 3
 
 
+def test_names_of_classes_survive_latex(tmp_path):
+    out = write_benchmark(tmp_path / "bench")
+    grid = read_grid(out)
+    summary = summarize(grid, collect(grid))
+    first = summary["datasets"][0]["classes"][0]
+    text = latex(json.loads(json.dumps(summary).replace(json.dumps(first), json.dumps("lV_a^2\\b"))))
+    assert r"{LV\_a\textasciicircum{}2\textbackslash{}b}" in text
+
+
 def test_rows_say_which_commit_trained_each_seed(tmp_path):
     out = write_benchmark(tmp_path / "bench")
     for path, commit in zip(sorted((out / "cells").glob("*jcas*")), ("fff0000", None), strict=True):

@@ -99,7 +99,7 @@ def test_other_seeds_stand_below_the_table(work):
 
 def test_the_table_of_the_document_is_that_of_the_results():
     kept = json.loads(constants.KEPT.read_text(encoding="utf-8"))
-    assert read_section("docs/METHOD.md", "constants") == table(kept)
+    assert read_section("docs/DEVELOPMENT.md", "constants") == table(kept)
 
 
 def test_what_was_kept_stays_where_a_work_folder_lacks_it(work):

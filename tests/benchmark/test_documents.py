@@ -33,7 +33,7 @@ def copied(tmp_path, monkeypatch) -> Path:
         (grid_documents.write_ends, "docs/RESULTS.md"),
         (grid_documents.write_looks, "docs/RESULTS.md"),
         (grid_documents.write_ablations, "docs/METHOD.md"),
-        (pairs.write_pairs, "docs/METHOD.md"),
+        (pairs.write_pairs, "docs/DEVELOPMENT.md"),
     ],
 )
 def test_a_table_written_anew_is_the_one_that_stands_there(copied, write, document):

@@ -291,6 +291,14 @@ def test_the_loss_does_not_see_labels_that_were_set_aside():
         assert (kept == 255).any() and loss.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
+def test_labels_that_are_known_to_be_right_are_never_set_aside():
+    data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
+    undecided = torch.full((2, 3, 64, 64), 1 / 3)
+    method.trusted = frozenset({data.ids[1]})
+    kept = method._screened(data, undecided).noisy
+    assert (kept[0] == 255).any() and torch.equal(kept[1], data.noisy[1])
+
+
 def test_labels_of_a_background_colour_are_set_aside_where_nothing_else_tells():
     data, method = drawn_batch(), after_warm_up(drawn_batch()).eval()
     method.evidence.witness.known.fill_(False)
