@@ -63,7 +63,7 @@ class JCAS(Method):
 
     and T_C is counted against predictions with the word of their neighbours. A rare class whose labels are mostly
     flipped background may be found by them. Pairs of flipped labels teach features that the encoder shares, and no
-    more: DAR, trained and used on them, cost where noisy validation labels were asked (docs/METHOD.md).
+    more: DAR, trained and used on them, cost where noisy validation labels were asked (docs/DEVELOPMENT.md).
 
     No matrix explains a habit of those who draw, and a network learns it like any shape. To labels that were `drawn`
     the image may object (``appearance``). A `ColourWitness` (``witness``) learns to name classes by colour alone, first
