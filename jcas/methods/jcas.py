@@ -416,14 +416,16 @@ class JCAS(Method):
             loss = parts["class_loss"]
         else:
             pairs = self._affinity(output, batch.image)
-            parts = {"coarse_loss": self._class_loss(output.logits, batch, said)}
-            parts["class_loss"] = parts["coarse_loss"]  # without DAR P is Q, and the sum stays as it is
+            of_coarse, pair_weight = self._class_loss(output.logits, batch, said), self.recipe.main_affinity_weight
             if self._refines:
                 coarse = output.logits.detach() if self.recipe.separate_refinement else output.logits
-                parts["class_loss"] = self._class_loss(self._refined(coarse, pairs), batch, said)
+                of_refined = self._class_loss(self._refined(coarse, pairs), batch, said)
+                parts = {"coarse_loss": of_coarse, "class_loss": of_refined}
+                loss = of_refined + of_coarse
+            else:  # P is Q and has one loss; pairs keep their part of the whole
+                parts, loss, pair_weight = {"class_loss": of_coarse}, of_coarse, pair_weight / 2
             parts["affinity_loss"] = self._pair_loss(pairs, batch, output.logits)
-            loss = parts["class_loss"] + parts["coarse_loss"]
-            loss = loss + self.recipe.main_affinity_weight * parts["affinity_loss"]
+            loss = loss + pair_weight * parts["affinity_loss"]
         if output.auxiliary is not None:
             auxiliary_logits = output.auxiliary.logits
             if with_pairs and output.auxiliary.features is not None:
