@@ -504,8 +504,9 @@ def _checkpoint_to_resume(path: Path, engine: Engine) -> str | None:
         return None
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
+        learned = {name for name, _ in engine.named_parameters()}  # what a method remembers may grow
         shapes, own = (
-            {name: getattr(value, "shape", None) for name, value in state.items()}
+            {name: value.shape if name in learned else None for name, value in state.items()}
             for state in (stored["state_dict"], engine.state_dict())
         )
     except (
