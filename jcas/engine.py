@@ -60,17 +60,11 @@ _SEED_STRIDE = 1_000_003  # a prime: seeds of (run, epoch, process) do not meet
 _SURVEYED = 128  # training masks that a method sees before it trains
 _SURVEYED_PIXELS = 1 << 27  # of all of them
 _READ_TOGETHER = 32  # of them, file by file: a slice costs as much as its volume
+_AFRESH = "cannot resume; remove the folder of the run to start afresh"
 
 
 class TrainingError(RuntimeError):
     """Training cannot go on; the message is one line for the user, the last checkpoint is intact."""
-
-
-class CheckpointError(ValueError):
-    """A run that was stopped cannot be continued; the message is one line for the user."""
-
-
-_AFRESH = "cannot resume; remove the folder or give another --out to start afresh"
 
 
 class Engine(lit.LightningModule):
@@ -519,9 +513,9 @@ def _checkpoint_to_resume(path: Path, engine: Engine) -> str | None:
         struct.error,
         pickle.UnpicklingError,
     ) as error:
-        raise CheckpointError(f"{path}: damaged checkpoint ({type(error).__name__}); {_AFRESH}") from None
+        raise ValueError(f"{path}: damaged checkpoint ({type(error).__name__}); {_AFRESH}") from None
     if shapes != own:
-        raise CheckpointError(f"{path}: checkpoint of another version of the method; {_AFRESH}")
+        raise ValueError(f"{path}: checkpoint of another version of the method; {_AFRESH}")
     return str(path)
 
 

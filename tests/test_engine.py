@@ -383,7 +383,7 @@ def test_a_checkpoint_of_another_shape_is_one_line(noisy, finished, tmp_path):
     name = next(name for name in stored["state_dict"] if name.endswith("weight"))
     stored["state_dict"][name] = stored["state_dict"][name][:1]
     torch.save(stored, path)
-    with pytest.raises(ValueError, match=r"of another version of the method; cannot resume; remove the folder"):
+    with pytest.raises(ValueError, match="another version of the method; cannot resume; remove the folder of the run"):
         train(small(noisy), other, resume=True, progress=False)
 
 

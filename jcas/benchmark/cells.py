@@ -15,10 +15,11 @@ from jcas.run import write_bytes
 def run_cell(values: Mapping[str, Any], folder: Path) -> bool:
     """Bring a cell to its end, from wherever an earlier attempt stopped; False if it failed.
 
-    A folder with ``results.json`` is finished, one with a checkpoint is resumed, any other starts afresh, also one
-    whose checkpoint no longer fits the code. A failure is the cell's own: its reason goes to ``error.txt``.
+    A folder with ``results.json`` is finished, one with a checkpoint is resumed, any other starts afresh. A failure
+    is the cell's own: its reason goes to ``error.txt``. Nothing that was trained is thrown away, also where its
+    checkpoint no longer fits the code.
     """
-    from jcas.engine import CheckpointError, train  # slow to import: who only hands out cells does not need it
+    from jcas.engine import train  # slow to import: the process that only hands out cells does not need it
 
     if (folder / "results.json").is_file():
         return True
@@ -27,12 +28,7 @@ def run_cell(values: Mapping[str, Any], folder: Path) -> bool:
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
     try:
-        config = make_config(values, source=folder.name)
-        try:
-            train(config, folder, resume=resume, progress=False)
-        except CheckpointError:
-            shutil.rmtree(folder)
-            train(config, folder, progress=False)
+        train(make_config(values, source=folder.name), folder, resume=resume, progress=False)
     except Exception as error:
         write_error(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
         return False

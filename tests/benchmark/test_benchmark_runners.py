@@ -84,15 +84,16 @@ def test_a_cell_leaves_with_its_grid_and_continues_from_its_checkpoint(truth, tm
     assert numbers(grid.out) == uninterrupted
 
 
-def test_a_cell_whose_checkpoint_no_longer_fits_starts_afresh(truth, tmp_path):
+def test_a_cell_whose_checkpoint_cannot_be_used_keeps_it_and_says_what_to_do(truth, tmp_path):
     grid = make_grid(truth, tmp_path / "out")
     (cell,) = grid.cells
     left = grid.folder(cell) / "checkpoints" / "last.ckpt"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"of an older version")
     (grid.folder(cell) / "config.yaml").write_text("")
-    assert run_grid(grid, runner="inline", progress=False) == []
-    assert grid.is_finished(cell)
+    assert run_grid(grid, runner="inline", progress=False) == [cell]
+    assert "remove the folder of the run to start afresh" in grid.error(cell)
+    assert left.read_bytes() == b"of an older version"
 
 
 @pytest.mark.parametrize("runner", ["inline", "local"])
