@@ -192,14 +192,22 @@ def object_cores(labels: Tensor) -> Tensor:  # (B, H, W) -> (B, H, W) of bool
     >>> object_cores(torch.tensor([drawn]))[0].int().tolist()
     [[0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 0, 0]]
     """
-    known, whole = labels != IGNORE, (labels != 0).float()
-    wanted, within = _CORE * (whole * known).sum((1, 2), keepdim=True), whole
+    known, within = labels != IGNORE, labels != 0
+    wanted = _CORE * (within & known).sum((1, 2), keepdim=True)
     while True:
-        shrunk = -functional.max_pool2d(-within[:, None], 3, stride=1, padding=1)[:, 0]
-        shrunk = torch.where((shrunk * known).sum((1, 2), keepdim=True) >= wanted, shrunk, within)
+        shrunk = _shrunk(_shrunk(within, 1), 2)
+        shrunk = torch.where((shrunk & known).sum((1, 2), keepdim=True) >= wanted, shrunk, within)
         if torch.equal(shrunk, within):
-            return (within > 0) & known
+            return within & known
         within = shrunk
+
+
+def _shrunk(within: Tensor, axis: int) -> Tensor:  # (B, H, W) of bool
+    """Without the pixels at both ends of each run along an axis; beyond the border all is within."""
+    found, length = within.clone(), within.shape[axis] - 1
+    found.narrow(axis, 0, length).logical_and_(within.narrow(axis, 1, length))
+    found.narrow(axis, 1, length).logical_and_(within.narrow(axis, 0, length))
+    return found
 
 
 def colour_and_variation(image: Tensor) -> Tensor:  # (B, channels, H, W) -> (B, 2) float64
