@@ -89,6 +89,9 @@ CONSTANTS = (
     Constant("jcas.methods.witness:_LEAST_COLOUR", "colour that lets it speak", (CELLS,)),
     Constant("jcas.methods.witness:WIDTH", "its width", (CELLS,)),
 )
+PARTS = {ELLIPSE: ("jcas_no_screening", "jcas_no_refinement", "jcas_no_outline_bias")}
+"""Parts of the method that a rehearsal is asked about, too: JCAS without each of them."""
+
 FACTORS = (0.5, 2.0)
 SEEDS = 3  # that a table looks for
 CELLS_EPOCHS = 14  # of a rehearsal of blood cells, for as many steps as the labels themselves are trained
@@ -123,13 +126,18 @@ class Stage:
         runs = [name_of(constant, factor) for constant in self.constants() for factor in FACTORS]
         found = {name: own / name for name in runs}
         if self.rehearsed:
-            return {AS_IT_IS: own / "jcas", BASELINE: own / BASELINE, **found}
+            others = {name: own / name for name in (BASELINE, *self.parts())}
+            return {AS_IT_IS: own / "jcas", **others, **found}
         cell = self.cell(work, seed)
         return {AS_IT_IS: cell, **found} if cell else {}
 
     def constants(self) -> list[Constant]:
         """Those that runs on these labels use."""
         return [constant for constant in CONSTANTS if (self.part, self.noise) in constant.sets]
+
+    def parts(self) -> tuple[str, ...]:
+        """JCAS without a part that runs on these labels use."""
+        return PARTS.get((self.part, self.noise), ())
 
     def cell(self, work: Path, seed: int = 0) -> Path | None:
         """The finished cell of JCAS."""
@@ -150,7 +158,8 @@ class Stage:
             if (self.part, self.noise) == CELLS:  # three times as many images
                 changes |= {"epochs": CELLS_EPOCHS, "options": {}}
             yield config_for(cell, **changes), folders[AS_IT_IS], None, 1.0
-            yield config_for(cell, **changes | {"method": "baseline", "options": {}}), folders[BASELINE], None, 1.0
+            for method in (BASELINE, *self.parts()):
+                yield config_for(cell, **changes | {"method": method, "options": {}}), folders[method], None, 1.0
         for constant in self.constants():
             for factor in FACTORS:
                 yield config_for(cell, **changes), folders[name_of(constant, factor)], constant, factor
@@ -181,8 +190,9 @@ def measured(work: Path, stages: list[Stage]) -> dict[str, Any]:
                 row = {"jac": results["jac"]["mean"], "commit": results["commit"]}
                 kept.setdefault(stage.title, {})[name + _suffix(seed)] = row
         if not stage.rehearsed and stage.title in kept:
-            plain = kept_rows(stage.part, stage.noise).get("baseline", {}).get("by_seed", {}).get("0")
-            kept[stage.title][BASELINE] = {"jac": plain, "commit": None}
+            for method in (BASELINE, *stage.parts()):
+                jac = kept_rows(stage.part, stage.noise).get(method, {}).get("by_seed", {}).get("0")
+                kept[stage.title][method] = {"jac": jac, "commit": None}
     return kept
 
 
@@ -202,12 +212,16 @@ def table(kept: dict[str, Any]) -> str:
             lines.append(
                 f"| {constant.meaning} (`{constant.name}`) | {constant.value():g} | " + " | ".join(cells) + " |"
             )
-    for name, called in ((AS_IT_IS, "JCAS as it is"), (BASELINE, "baseline")):
-        lines.append(f"| {called} | | " + " | ".join(score(title, name) for title in shown) + " |")
+    without = [(name, f"`{name}`") for parts in PARTS.values() for name in parts]
+    for name, called in (*without, (AS_IT_IS, "JCAS as it is"), (BASELINE, "baseline")):
+        scores_of_row = [score(title, name) for title in shown]
+        if set(scores_of_row) != {"–"}:
+            lines.append(f"| {called} | | " + " | ".join(scores_of_row) + " |")
     commits = sorted({str(row["commit"] or "–") for title in shown for row in kept[title].values() if row["commit"]})
     lines += ["", f"Half of the constant, twice the constant; seed 0, commit {', '.join(commits)}."]
     for title in shown:
         runs = [name_of(constant, factor) for constant, factor in product(CONSTANTS, FACTORS)]
+        runs += [name for name, _ in without] + [BASELINE]
         seeds = [s for s in range(1, SEEDS) if any(name + _suffix(s) in kept[title] for name in runs)]
         again = [AS_IT_IS, *(name for name in runs if any(name + _suffix(s) in kept[title] for s in seeds))]
         told = [f"{name} " + ", ".join(score(title, name + _suffix(s)) for s in (0, *seeds)) for name in again]
@@ -233,7 +247,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/grid"), help="where benchmarks/grid.py has trained")
     parser.add_argument("--parts", nargs="+", choices=[part for part, _ in SETS], default=[part for part, _ in SETS])
     parser.add_argument("--rehearse", action="store_true", help="on labels made of predictions, not on the test")
-    parser.add_argument("--only", nargs="+", choices=[c.name for c in CONSTANTS], help="beside JCAS as it is")
+    names = [*(c.name for c in CONSTANTS), *(name for parts in PARTS.values() for name in parts)]
+    parser.add_argument("--only", nargs="+", choices=names, help="beside JCAS as it is and the baseline")
     parser.add_argument("--seed", type=int, choices=range(SEEDS), default=0, help="of the trainings")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     parser.add_argument("--tables", action="store_true", help="train nothing")
@@ -249,7 +264,8 @@ def main() -> None:
             parser.error("only ellipses (--parts acdc) and blood cells (--parts wbc) are rehearsed")
         jobs = [job for stage in stages for job in stage.jobs(work, options.seed)]
         if options.only:
-            jobs = [job for job in jobs if (job[2].name if job[2] else "") in (*options.only, "")]
+            always = ("jcas", BASELINE)
+            jobs = [job for job in jobs if (job[2].name if job[2] else job[1].name) in (*options.only, *always)]
         if not jobs:
             parser.error(f"{work} has no finished cell of jcas with that seed; train one by benchmarks/grid.py")
         spawn = multiprocessing.get_context("spawn")
