@@ -299,6 +299,13 @@ class RunWriter(Checkpoint):  # a Checkpoint runs after the module has closed th
         self.least: list[float] | None = None  # validation losses, batch by batch, of the epoch with the least sum
         self.yardstick = ""  # by which they were measured
         self.best_epoch = 0
+        self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        self.commits = [source_commit()]
+
+    @property
+    def commit(self) -> str | None:
+        """Of the code that trained the run; all of them, where it was continued by another."""
+        return ", ".join(filter(None, self.commits)) or None
 
     @property
     def last(self) -> Path:
@@ -306,13 +313,16 @@ class RunWriter(Checkpoint):  # a Checkpoint runs after the module has closed th
         return self.out / "checkpoints" / "last.ckpt"
 
     def state_dict(self) -> dict[str, Any]:
-        """Selection so far; travels in the checkpoint."""
-        return {"least": self.least, "yardstick": self.yardstick, "best_epoch": self.best_epoch}
+        """Selection so far and where the run comes from; travels in the checkpoint."""
+        selection = {"least": self.least, "yardstick": self.yardstick, "best_epoch": self.best_epoch}
+        return {**selection, "started": self.started, "commits": self.commits}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Selection so far, from the checkpoint."""
+        """What an earlier process knew, from the checkpoint."""
         self.least, self.best_epoch = state_dict.get("least"), state_dict["best_epoch"]
         self.yardstick = state_dict.get("yardstick", "")
+        self.started = state_dict.get("started", self.started)
+        self.commits = list(dict.fromkeys([*state_dict.get("commits", []), *self.commits]))
 
     def chooses(self, engine: Engine) -> bool:
         """Whether this epoch is the one to keep so far: the last, or the latest that is `no_worse` than the best.
@@ -410,7 +420,7 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     if config.compile:
         for network in method.networks():
             network.compile()
-    started, clock, commit = datetime.now(UTC), time.perf_counter(), source_commit()
+    clock = time.perf_counter()
     try:
         trainer.fit(engine, ckpt_path=checkpoint, weights_only=True if checkpoint else None)
     except SystemExit:
@@ -420,7 +430,7 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: bool = T
     if not trainer.is_global_zero:
         return None
     lines = read_metrics(out)
-    about: dict[str, Any] = {"commit": commit, "started": started.isoformat(timespec="seconds")}
+    about: dict[str, Any] = {"commit": writer.commit, "started": writer.started}
     about["seconds"] = sum(line["seconds"] for line in lines)
     if all("cpu_seconds" in line for line in lines):
         about["cpu_seconds"] = sum(line["cpu_seconds"] for line in lines)

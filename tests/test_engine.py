@@ -207,6 +207,18 @@ def test_a_killed_run_resumes_to_the_very_same_weights_and_metrics(noisy, tmp_pa
     assert without_seconds(tmp_path / "straight") == without_seconds(tmp_path / "killed")
 
 
+def test_a_continued_run_tells_when_it_began_and_every_commit_that_trained_it(noisy, tmp_path):
+    before, after = (RunWriter(tmp_path, small(noisy)) for _ in range(2))
+    before.started, before.commits, after.commits = "2026-01-02T03:04:05+00:00", ["abc1234"], ["def5678+"]
+    after.load_state_dict(before.state_dict())
+    assert after.started == "2026-01-02T03:04:05+00:00" and after.commit == "abc1234, def5678+"
+    after.load_state_dict(before.state_dict())  # the same code twice is one commit
+    assert after.commit == "abc1234, def5678+"
+    nowhere = RunWriter(tmp_path, small(noisy))
+    nowhere.commits = [None]  # outside a checkout
+    assert nowhere.commit is None
+
+
 def test_ctrl_c_ends_cleanly_with_a_checkpoint(noisy, tmp_path):
     config = small(noisy, epochs=40, watch="none")
     run_until(1, config, tmp_path / "run", how=signal.SIGINT)
