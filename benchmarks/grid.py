@@ -4,10 +4,10 @@
 
 Parts: ``acdc`` (cardiac MRI with ellipse, symmetric 0.5 and asymmetric 0.5 noise), ``wbc`` (blood cells: labels of
 laboratory 2 predicted by a model of laboratory 1), ``lidc`` (lung nodules: one random reader's outlines, tested against
-the majority of the others). One seed for every method, three for the main four. From 2.5 minutes (baseline) to 6
-(trinet; jcas_released_64: 13) for a cell of acdc on one core of 2026, 2 to 3 for the others. `parts.LOOKS` is a quick
-look at other data and noises, the pictures of `phantoms` among them, 1 to 2 minutes a cell: baseline, jcas and the
-upper bound, one seed.
+the majority of the others). One seed for every method, three for the main four and those of `parts.MORE_SEEDS`. From
+2.5 minutes (baseline) to 6 (trinet; jcas_released_64: 13) for a cell of acdc on one core of 2026, 2 to 3 for the
+others. `parts.LOOKS` is a quick look at other data and noises, the pictures of `phantoms` among them, 1 to 2 minutes a
+cell: baseline, jcas and the upper bound, one seed.
 
 Resumable: finished cells are kept, interrupted ones continue. ``--docs`` writes tables and pictures of what is finished
 into docs/; with ``--tables`` nothing is trained.
@@ -27,6 +27,7 @@ from parts import (
     ABLATIONS_OF_FLIPS,
     ABLATIONS_OF_THE_IMAGE,
     CONFIGS,
+    FLIPS,
     LOOK,
     LOOKS,
     MAIN,
@@ -49,14 +50,22 @@ def source_model(work: Path) -> Path:
 
 
 def run_part(
-    part: str, shared: Path, work: Path, methods: tuple[str, ...], seeds: int, jobs: int, *, flips_only: bool = False
+    part: str,
+    shared: Path,
+    work: Path,
+    methods: tuple[str, ...],
+    seeds: int,
+    jobs: int,
+    *,
+    only: tuple[str, ...] | None = None,
 ) -> None:
+    """Train methods on the noises of a part, all or ``only`` some."""
     data = work / "data" / (FOLDERS_OF.get(part) or (part,))[-1]
     if not data.is_dir():
         data = shared / part
     look = LOOKS.get(part)
     noises = look.noises if look else (f"sfda:{source_model(work)}",) if part == "wbc" else NOISES[part]
-    noises = tuple(noise for noise in noises if not flips_only or "symmetric" in noise)
+    noises = tuple(noise for noise in noises if only is None or noise in only)
     if not noises:
         return
     flags = [flag for noise in noises for flag in ("--noise", noise)]
@@ -83,9 +92,9 @@ def train_part(part: str, work: Path, options: argparse.Namespace) -> None:
         run_part(part, options.shared, work, MAIN, SEEDS_OF_MAIN, options.jobs)
         others = (*PEERS, *ABLATIONS_OF_THE_IMAGE, *ABLATIONS_OF_A_PART.get(part, ()))
         run_part(part, options.shared, work, others, 1, options.jobs)
-        run_part(part, options.shared, work, ABLATIONS_OF_FLIPS, 1, options.jobs, flips_only=True)
-        for method, seeds in MORE_SEEDS.get(part, {}).items():
-            run_part(part, options.shared, work, (method,), seeds, options.jobs, flips_only=part == "acdc")
+        run_part(part, options.shared, work, ABLATIONS_OF_FLIPS, 1, options.jobs, only=FLIPS)
+        for method, (seeds, noises) in MORE_SEEDS.get(part, {}).items():
+            run_part(part, options.shared, work, (method,), seeds, options.jobs, only=noises)
 
 
 def main() -> None:

@@ -59,13 +59,25 @@ ABLATIONS_OF_A_PART = {
 }
 ABLATIONS = (*ABLATIONS_OF_THE_IMAGE, *ABLATIONS_OF_FLIPS, "jcas_no_dar")
 SEEDS_OF_MAIN = 3
-MORE_SEEDS = {  # of methods that are compared with jcas by a point or two
-    "acdc": {"jcas_no_affinity": 3},
-    "lidc": {"jcas_no_affinity": 3, "jcas_paper": 3, "jcas_released": 3, "jcas_released_64": 2},
+FLIPS = ("symmetric:rate=0.5", "asymmetric:rate=0.5")
+MORE_SEEDS = {  # of methods that are compared with jcas by a point or two: how many, on which noises
+    "acdc": {
+        "jcas_no_affinity": (3, FLIPS),
+        "sr": (3, FLIPS[:1]),
+        "gce": (3, FLIPS[:1]),
+        "calc": (3, FLIPS[1:]),
+        "tloss": (3, ("ellipse",)),
+    },
+    "lidc": {
+        "jcas_no_affinity": (3, ("none",)),
+        "jcas_paper": (3, ("none",)),
+        "jcas_released": (3, ("none",)),
+        "jcas_released_64": (2, ("none",)),
+    },
 }
 LOOK = ("upper_bound", "baseline", "jcas")
 NOISES = {
-    "acdc": ("ellipse", "symmetric:rate=0.5", "asymmetric:rate=0.5"),
+    "acdc": ("ellipse", *FLIPS),
     "lidc": ("none",),
 }
 CONFIGS = {part: ROOT / "configs" / f"{part}_small.yaml" for part in ("acdc", "wbc", "lidc")}
@@ -83,7 +95,6 @@ class Look:
 
 
 WIDER, NARROWER = "dilate_erode:dilate_share=1", "dilate_erode:dilate_share=0"
-FLIPS = ("symmetric:rate=0.5", "asymmetric:rate=0.5")
 FLIPPED = ("symmetric", "asymmetric", "pair_flip")  # names of noises that flip pixel by pixel
 LOOKS = {  # half of two classes flipped would leave nothing to learn
     # Few and small slices, many epochs: flips do more harm than in the grid, where windows of large images teach.
