@@ -149,10 +149,12 @@ def step_in_process(rank: int, store: str, wrong: str) -> None:
             mine = {**dict(method.named_parameters()), **method.matrices(), **buffers}
             if name == "jcas" and epoch == 2 and method.image_objects != drawn:
                 mine["image_objects"] = torch.tensor(float(rank))  # to be reported
-            for key, value in mine.items():
-                first = value.detach().clone()
-                distributed.broadcast(first, src=0)
-                if not torch.allclose(first.double(), value.detach().double(), atol=1e-6):
+            own = torch.cat([value.detach().double().flatten() for value in mine.values()])
+            first = own.clone()
+            distributed.broadcast(first, src=0)  # all at once: a message for each tensor takes longer
+            sizes = [value.numel() for value in mine.values()]
+            for key, theirs, ours in zip(mine, first.split(sizes), own.split(sizes), strict=True):
+                if not torch.allclose(theirs, ours, atol=1e-6):
                     with Path(wrong).open("a") as file:
                         file.write(f"{name}, epoch {epoch}: {key}\n")
     distributed.barrier()
