@@ -89,7 +89,7 @@ CONSTANTS = (
     Constant("jcas.methods.witness:_LEAST_COLOUR", "colour that lets it speak", (CELLS,)),
     Constant("jcas.methods.witness:WIDTH", "its width", (CELLS,)),
 )
-PARTS = {ELLIPSE: ("jcas_no_screening", "jcas_no_refinement", "jcas_no_outline_bias")}
+ABLATIONS = {ELLIPSE: ("jcas_no_screening", "jcas_no_refinement", "jcas_no_outline_bias")}
 """Parts of the method that a rehearsal is asked about, too: JCAS without each of them."""
 
 FACTORS = (0.5, 2.0)
@@ -126,7 +126,7 @@ class Stage:
         runs = [name_of(constant, factor) for constant in self.constants() for factor in FACTORS]
         found = {name: own / name for name in runs}
         if self.rehearsed:
-            others = {name: own / name for name in (BASELINE, *self.parts())}
+            others = {name: own / name for name in (BASELINE, *self.ablations())}
             return {AS_IT_IS: own / "jcas", **others, **found}
         cell = self.cell(work, seed)
         return {AS_IT_IS: cell, **found} if cell else {}
@@ -135,9 +135,9 @@ class Stage:
         """Those that runs on these labels use."""
         return [constant for constant in CONSTANTS if (self.part, self.noise) in constant.sets]
 
-    def parts(self) -> tuple[str, ...]:
+    def ablations(self) -> tuple[str, ...]:
         """JCAS without a part that runs on these labels use."""
-        return PARTS.get((self.part, self.noise), ())
+        return ABLATIONS.get((self.part, self.noise), ())
 
     def cell(self, work: Path, seed: int = 0) -> Path | None:
         """The finished cell of JCAS."""
@@ -158,7 +158,7 @@ class Stage:
             if (self.part, self.noise) == CELLS:  # three times as many images
                 changes |= {"epochs": CELLS_EPOCHS, "options": {}}
             yield config_for(cell, **changes), folders[AS_IT_IS], None, 1.0
-            for method in (BASELINE, *self.parts()):
+            for method in (BASELINE, *self.ablations()):
                 yield config_for(cell, **changes | {"method": method, "options": {}}), folders[method], None, 1.0
         for constant in self.constants():
             for factor in FACTORS:
@@ -190,7 +190,7 @@ def measured(work: Path, stages: list[Stage]) -> dict[str, Any]:
                 row = {"jac": results["jac"]["mean"], "commit": results["commit"]}
                 kept.setdefault(stage.title, {})[name + _suffix(seed)] = row
         if not stage.rehearsed and stage.title in kept:
-            for method in (BASELINE, *stage.parts()):
+            for method in (BASELINE, *stage.ablations()):
                 jac = kept_rows(stage.part, stage.noise).get(method, {}).get("by_seed", {}).get("0")
                 kept[stage.title][method] = {"jac": jac, "commit": None}
     return kept
@@ -212,13 +212,14 @@ def table(kept: dict[str, Any]) -> str:
             lines.append(
                 f"| {constant.meaning} (`{constant.name}`) | {constant.value():g} | " + " | ".join(cells) + " |"
             )
-    without = [(name, f"`{name}`") for parts in PARTS.values() for name in parts]
+    without = [(name, f"`{name}`") for methods in ABLATIONS.values() for name in methods]
     for name, called in (*without, (AS_IT_IS, "JCAS as it is"), (BASELINE, "baseline")):
         scores_of_row = [score(title, name) for title in shown]
         if set(scores_of_row) != {"–"}:
             lines.append(f"| {called} | | " + " | ".join(scores_of_row) + " |")
     commits = sorted({str(row["commit"] or "–") for title in shown for row in kept[title].values() if row["commit"]})
-    lines += ["", f"Half of the constant, twice the constant; seed 0, commit {', '.join(commits)}."]
+    seeds_and_commits = f"seed 0, and below what was repeated; commits {', '.join(commits)}"
+    lines += ["", f"Half of the constant, twice the constant; {seeds_and_commits}."]
     for title in shown:
         runs = [name_of(constant, factor) for constant, factor in product(CONSTANTS, FACTORS)]
         runs += [name for name, _ in without] + [BASELINE]
@@ -247,7 +248,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/grid"), help="where benchmarks/grid.py has trained")
     parser.add_argument("--parts", nargs="+", choices=[part for part, _ in SETS], default=[part for part, _ in SETS])
     parser.add_argument("--rehearse", action="store_true", help="on labels made of predictions, not on the test")
-    names = [*(c.name for c in CONSTANTS), *(name for parts in PARTS.values() for name in parts)]
+    names = [*(c.name for c in CONSTANTS), *(name for methods in ABLATIONS.values() for name in methods)]
     parser.add_argument("--only", nargs="+", choices=names, help="beside JCAS as it is and the baseline")
     parser.add_argument("--seed", type=int, choices=range(SEEDS), default=0, help="of the trainings")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")

@@ -254,7 +254,7 @@ def write_looks() -> None:
 
 def write_elsewhere() -> None:
     """On how many pairs of data and noise of the quick look JCAS is behind the baseline, into README."""
-    behind, level, pairs, drawn_by_us, single = {}, 0, 0, 0, 0
+    behind, barely_ahead, pairs, drawn_by_us, single = {}, 0, 0, 0, 0
     for part, look in LOOKS.items():
         for noise in look.noises:
             rows = kept_rows(part, noise)
@@ -266,14 +266,14 @@ def write_elsewhere() -> None:
             lead = round(mean(own[seed] - baseline[seed] for seed in seeds), 1)
             pairs, single = pairs + 1, single + (len(seeds) == 1)
             drawn_by_us += part in (*KINDS, "synth")
-            level += 0 <= lead < 1
+            barely_ahead += 0 <= lead < 1
             if lead < 0:
                 behind[f"{look.title}, `{noise}`"] = lead
     where = "; ".join(f"{name}: {lead:+.1f}" for name, lead in behind.items())
     lines = [
         f"- **Elsewhere**: of {pairs} pairs of data and noise ({pairs - drawn_by_us} of real images, the blind ones as",
         f"  trained now among them, {drawn_by_us} of pictures that we draw ourselves; {single} compared on one seed)",
-        f"  JCAS is ahead of the baseline in {pairs - len(behind)}, by less than a point in {level} of them,",
+        f"  JCAS is ahead of the baseline in {pairs - len(behind)}, by less than a point in {barely_ahead} of them,",
         f"  and behind in {len(behind)}{f' ({where})' if behind else ''}.",
     ]
     write_section("README.md", "elsewhere", "\n".join(lines))

@@ -98,7 +98,7 @@ def check_maps(maps: Tensor, name: str) -> None:
     if not maps.is_floating_point():
         raise ValueError(f"{name} must be floating point, got dtype {maps.dtype}")
     values = maps.detach()
-    if bool(values.sum().isfinite()):  # a NaN or an infinity would be in the sum, and a sum costs a fifth of a look
+    if bool(values.sum().isfinite()):  # NaN and infinity would be in the sum, which takes a fraction of the time
         return
     finite = torch.isfinite(values)
     if not bool(finite.all()):

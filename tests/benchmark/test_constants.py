@@ -81,7 +81,7 @@ def test_scores_stand_beside_the_cells_own(work):
     assert lines[2].endswith("| 0.125 | 71.0, 74.0 | 61.0, 63.2 |")
     assert lines[3].endswith("| 0.5 | –, 50.0 | –, 50.0 |")
     assert "| JCAS as it is | | 73.0 | 62.5 |" in lines
-    assert "commit abc, def." in lines[-2]
+    assert "commits abc, def." in lines[-2]
     assert lines[-1].endswith("acdc: 1.00 (3 runs).")
 
 
